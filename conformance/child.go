@@ -180,7 +180,7 @@ func processes(t *trial) {
 		c.answer() // all are there: go
 	}
 	var inside *sibling
-	turns := map[*sibling]int{}
+	served := map[*sibling]int{}
 	for done := 0; done < n; {
 		w := t.next(words)
 		switch w.text {
@@ -189,7 +189,7 @@ func processes(t *trial) {
 				t.failf("%s has the lock, and so has %s, want one at a time", w.from.who, inside.who)
 			}
 			inside = w.from
-			turns[w.from]++
+			served[w.from]++
 		case wordOut:
 			inside = nil
 		case wordDone:
@@ -198,8 +198,8 @@ func processes(t *trial) {
 		w.from.answer()
 	}
 	for _, c := range children {
-		if turns[c] != rounds {
-			t.failf("%s had the lock %d times, want %d", c.who, turns[c], rounds)
+		if served[c] != rounds {
+			t.failf("%s had the lock %d times, want %d", c.who, served[c], rounds)
 		}
 	}
 }

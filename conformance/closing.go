@@ -69,7 +69,7 @@ func closing() []Property {
 		},
 		{
 			Name: "ExpiryLeavesNothing", Group: group, Scripted: true,
-			Clause: "If a holder is gone, the servers keep nothing of its lock after its TTL, though nobody takes it over.",
+			Clause: "If a holder has died, the servers keep nothing of its lock after its TTL, though nobody takes it over.",
 			check: func(t *trial) {
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)

@@ -201,7 +201,7 @@ type Property struct {
 
 // Properties returns all properties in teaching order.
 func Properties() []Property {
-	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), forging(), renewal(), unanswered(), handingOver(), moving(), fencing(), reentering(), sharing(), readingAndWriting(), quorum(), input(), closing())
+	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), forging(), renewal(), noAnswer(), handingOver(), moving(), fencing(), reentering(), sharing(), readingAndWriting(), quorum(), input(), closing())
 }
 
 // A Status is what became of a property.

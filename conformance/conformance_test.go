@@ -74,7 +74,7 @@ func TestAWeaknessThatIsNotDeclaredFails(t *testing.T) {
 }
 
 func TestAStaleExcuseFails(t *testing.T) {
-	s := subjectOn(&memory.Server{}, "sound")
+	s := subjectOn(&memory.Server{}, "correct")
 	s.Except = map[string]string{"ReleaseOnlyOwn": "because"}
 	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
 	if r.Status != Broken || !strings.Contains(r.Err.Error(), "delete the exception") {
@@ -83,7 +83,7 @@ func TestAStaleExcuseFails(t *testing.T) {
 }
 
 func TestAnExcuseForWhatCannotBeJudgedFails(t *testing.T) {
-	s := subjectOn(&memory.Server{}, "sound")
+	s := subjectOn(&memory.Server{}, "correct")
 	s.Evict, s.Except = nil, map[string]string{"ReleaseOnlyOwn": "because"}
 	if r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn")); r.Status != Broken {
 		t.Errorf("Check = %v, want broken", r.Status)
@@ -104,7 +104,7 @@ func TestAFailingServerIsNoExcuse(t *testing.T) {
 func TestATrialThatIsCalledOffIsNoExcuse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := subjectOn(&memory.Server{}, "sound")
+	s := subjectOn(&memory.Server{}, "correct")
 	s.Except = map[string]string{"Exclusive": "because"}
 	if r := Check(ctx, s, named(t, "Exclusive")); r.Status != Broken {
 		t.Errorf("Check with a cancelled context = %v, want broken", r.Status)
@@ -113,7 +113,7 @@ func TestATrialThatIsCalledOffIsNoExcuse(t *testing.T) {
 
 func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
 	for _, name := range []string{"Contention", "NoSuchProperty"} {
-		s := subjectOn(&memory.Server{}, "sound")
+		s := subjectOn(&memory.Server{}, "correct")
 		s.Except = map[string]string{name: "because"}
 		if r := Check(t.Context(), s, named(t, "Exclusive")); r.Status != Broken {
 			t.Errorf("Check with an exception from %s = %v, want broken", name, r.Status)
@@ -175,7 +175,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 
 func TestTheWatchdogSaysWhereItHangs(t *testing.T) {
 	p := Property{Name: "Hangs", Group: "none", Clause: "It hangs.", check: hangForever}
-	r := check(t.Context(), subjectOn(&memory.Server{}, "sound"), p, limits{patience: time.Second, watchdog: 50 * time.Millisecond})
+	r := check(t.Context(), subjectOn(&memory.Server{}, "correct"), p, limits{patience: time.Second, watchdog: 50 * time.Millisecond})
 	if r.Status != Broken || !strings.Contains(r.Err.Error(), "hangForever") {
 		t.Errorf("check = %v: %v, want broken, and the stack of what hangs", r.Status, r.Err)
 	}
@@ -256,7 +256,7 @@ func TestSlowMachines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				plays := 0
-				s := subjectOn(&memory.Server{}, "sound")
+				s := subjectOn(&memory.Server{}, "correct")
 				s.Evict = func(ctx context.Context, _ string) error {
 					select {
 					case <-time.After(x.evict):
@@ -279,7 +279,7 @@ func TestSlowMachines(t *testing.T) {
 
 func TestAPanicIsAResult(t *testing.T) {
 	p := Property{Name: "Panics", Group: "none", Clause: "It panics.", check: func(*trial) { panic("at the disco") }}
-	if r := Check(t.Context(), subjectOn(&memory.Server{}, "sound"), p); r.Status != Broken || !strings.Contains(r.Err.Error(), "at the disco") {
+	if r := Check(t.Context(), subjectOn(&memory.Server{}, "correct"), p); r.Status != Broken || !strings.Contains(r.Err.Error(), "at the disco") {
 		t.Errorf("Check = %v: %v, want broken, and what it panicked with", r.Status, r.Err)
 	}
 }

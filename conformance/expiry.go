@@ -15,7 +15,7 @@ func expiry() []Property {
 	return []Property{
 		{
 			Name: "Expires", Group: group, Scripted: true,
-			Clause: "A lock whose holder is gone becomes free by itself.",
+			Clause: "A lock whose holder has died becomes free by itself.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				a.try().want(nil, "the lock is free").detach() // as if it had died
@@ -72,7 +72,7 @@ func expiry() []Property {
 				k := a.try()
 				a.requests.each(nil)
 				if k.err == nil {
-					t.failf("%s = <nil>, %v after it was asked for a lock of %v, want an error", k.text, k.took, a.o.TTL)
+					t.failf("%s = <nil>, %v after it was asked for a lock of %v, want an error", k.text, k.elapsed, a.o.TTL)
 				}
 			},
 		},
@@ -160,13 +160,13 @@ func expiry() []Property {
 		},
 		{
 			Name: "ExtendNeverRecreates", Group: group, Scripted: true,
-			Clause: "Extending a lock that is gone says ErrLost, and it stays gone.",
+			Clause: "Extending a lock that was lost says ErrLost, and does not bring it back.",
 			check: func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				t.evict(t.name)
-				h.extend().want(strategy.ErrLost, "the lock is gone")
-				b.try().want(nil, "the lock is gone, and A's Extend did not bring it back")
+				h.extend().want(strategy.ErrLost, "A has lost the lock")
+				b.try().want(nil, "A has lost the lock, and its Extend did not bring it back")
 			},
 		},
 		{

@@ -1,4 +1,4 @@
-// Faults of locks that let their owner in again: see TestMutants.
+// Faults of locks that their owner may acquire again: see TestMutants.
 package conformance
 
 import (
@@ -32,7 +32,7 @@ func onRelease(f func(p memory.Gated, ctx context.Context, op memory.Op, c drive
 	return always(moves{release: f})
 }
 
-// reentryMutants are faults of locks that let their owner in again.
+// reentryMutants are faults of locks that their owner may acquire again.
 var reentryMutants = reentrantly([]mutant{
 	{
 		name: "fence rises on re-entry", killed: []string{"ReentryFence"},
@@ -254,7 +254,7 @@ var reentryMutants = reentrantly([]mutant{
 	},
 })
 
-// reentrantly lets the mutants' server let owners in again.
+// reentrantly makes the mutants' server grant owners their lock again.
 func reentrantly(ms []mutant) []mutant {
 	for i := range ms {
 		ms[i].reenters = true

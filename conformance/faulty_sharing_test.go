@@ -18,7 +18,7 @@ type faultyShares struct {
 	sharesMoves
 }
 
-// sharesMoves replaces those that are not nil. Each gets the sound protocol.
+// sharesMoves replaces those that are not nil. Each gets the correct protocol.
 type sharesMoves struct {
 	acquire func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error)
 	extend  func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error)
@@ -26,7 +26,7 @@ type sharesMoves struct {
 	release func(p memory.Shares, ctx context.Context, op memory.Op, c driver.Claim) error
 	set     func(p memory.Shares, ctx context.Context, c driver.Claim, permits int) error
 	watch   func(p memory.Shares, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error)
-	turn    func(sound memory.Pick) memory.Pick
+	pick    func(correct memory.Pick) memory.Pick
 	apart   func(held, asked int32) bool
 }
 
@@ -104,8 +104,8 @@ func shared(faults sharesMoves) func(*Subject) {
 		m := &memory.Server{}
 		on := func(permits int) faultyShares {
 			p := m.Shares(nil, permits)
-			if faults.turn != nil {
-				p.Next = faults.turn(p.Next)
+			if faults.pick != nil {
+				p.Next = faults.pick(p.Next)
 			}
 			return faultyShares{p, faults}
 		}
@@ -126,21 +126,21 @@ func onShares(f func(c *driver.Claim)) func(*Subject) {
 }
 
 // releasing makes releases serve the queue in another order.
-func releasing(t func(sound memory.Pick) memory.Pick) func(*Subject) {
+func releasing(t func(correct memory.Pick) memory.Pick) func(*Subject) {
 	return shared(sharesMoves{release: func(p memory.Shares, ctx context.Context, op memory.Op, c driver.Claim) error {
 		p.Next = t(p.Next)
 		return p.Finish(ctx, op, c)
 	}})
 }
 
-// nobody is the turn of nobody.
+// nobody picks nobody.
 func nobody(*memory.Lock, []driver.Claim, int, bool) int { return -1 }
 
-// anybody is the turn of each in the queue who would have it if there were no others.
-func anybody(sound memory.Pick) memory.Pick {
+// anybody picks the first in the queue whom the correct one would pick if there were no others.
+func anybody(correct memory.Pick) memory.Pick {
 	return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 		for i := range queue {
-			if sound(l, queue[i:i+1], permits, wrote) == 0 {
+			if correct(l, queue[i:i+1], permits, wrote) == 0 {
 				return i
 			}
 		}
@@ -148,22 +148,22 @@ func anybody(sound memory.Pick) memory.Pick {
 	}
 }
 
-// itself is the turn of c, if it would have it without the others.
-func itself(sound memory.Pick, c driver.Claim) memory.Pick {
+// itself picks c, if the correct one would do so without the others.
+func itself(correct memory.Pick, c driver.Claim) memory.Pick {
 	return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 		i := slices.IndexFunc(queue, func(x driver.Claim) bool { return x.Token == c.Token })
-		if i < 0 || sound(l, queue[i:i+1], permits, wrote) < 0 {
+		if i < 0 || correct(l, queue[i:i+1], permits, wrote) < 0 {
 			return -1
 		}
 		return i
 	}
 }
 
-// last is the turn of the last in the queue, if it would have it without the others.
-func last(sound memory.Pick) memory.Pick {
+// last picks the last in the queue, if the correct one would do so without the others.
+func last(correct memory.Pick) memory.Pick {
 	return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 		i := len(queue) - 1
-		if i < 0 || sound(l, queue[i:], permits, wrote) < 0 {
+		if i < 0 || correct(l, queue[i:], permits, wrote) < 0 {
 			return -1
 		}
 		return i
@@ -184,20 +184,20 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "one permit too many", killed: []string{"PermitsBound", "PermitsLowered", "PermitsForAll"},
-		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
+		claims: shared(sharesMoves{pick: func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
-				return sound(l, queue, permits+1, wrote)
+				return correct(l, queue, permits+1, wrote)
 			}
 		}}),
 	},
 	{
 		name: "one holder, whatever the number", killed: []string{"PermitsBound", "PermitsUnderContention", "PermitsRaised", "ReadersTogether"},
-		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
+		claims: shared(sharesMoves{pick: func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if len(l.Holds) > 0 {
 					return -1
 				}
-				return sound(l, queue, permits, wrote)
+				return correct(l, queue, permits, wrote)
 			}
 		}}),
 	},
@@ -207,9 +207,9 @@ var sharingMutants = []mutant{
 			looked := &memory.Lock{}
 			p.Change(c.Key, func(l *memory.Lock) { looked.Holds = slices.Clone(l.Holds) })
 			<-time.After(time.Millisecond) // others look meanwhile
-			sound := itself(p.Next, c)
+			correct := itself(p.Next, c)
 			p.Next = func(_ *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
-				return sound(looked, queue, permits, wrote)
+				return correct(looked, queue, permits, wrote)
 			}
 			return p.Acquire(ctx, c)
 		}}),
@@ -265,25 +265,25 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "a waiter for more than there are now stays in the way", killed: []string{"TooManyNow"},
-		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
+		claims: shared(sharesMoves{pick: func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if len(queue) > 0 && memory.Weight(queue[0].Share) > permits-l.Taken() {
 					return -1
 				}
-				return sound(l, queue, permits, wrote)
+				return correct(l, queue, permits, wrote)
 			}
 		}}),
 	},
 	{
 		name: "serves last the waiter for permits that came first", killed: []string{"PermitsInOrder"},
-		claims: shared(sharesMoves{turn: last}),
+		claims: shared(sharesMoves{pick: last}),
 	},
 	{
-		name: "a release serves waiters out of turn", killed: []string{"HeavyNotOvertaken"},
+		name: "a release serves waiters out of order", killed: []string{"HeavyNotOvertaken"},
 		claims: releasing(anybody),
 	},
 	{
-		name: "lets in newcomers next to the holders", killed: []string{"HeavyNotOvertaken", "WriterNotStarved"},
+		name: "grants newcomers a share next to the holders", killed: []string{"HeavyNotOvertaken", "WriterNotStarved"},
 		claims: shared(sharesMoves{acquire: func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			p.Next = itself(p.Next, c)
 			return p.Acquire(ctx, c)
@@ -321,9 +321,9 @@ var sharingMutants = []mutant{
 	{
 		name: "a process's own number counts, too", killed: []string{"PermitsForAll"},
 		claims: shared(sharesMoves{acquire: func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-			sound := p.Next
+			correct := p.Next
 			p.Next = func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
-				return sound(l, queue, min(permits, p.Permits), wrote)
+				return correct(l, queue, min(permits, p.Permits), wrote)
 			}
 			return p.Acquire(ctx, c)
 		}}),
@@ -425,18 +425,18 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "a reader gets in next to a writer", killed: []string{"WriterAlone"},
-		claims: shared(sharesMoves{turn: func(sound memory.Pick) memory.Pick {
+		claims: shared(sharesMoves{pick: func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if i := reader(queue); i >= 0 {
 					return i
 				}
-				return sound(l, queue, permits, wrote)
+				return correct(l, queue, permits, wrote)
 			}
 		}}),
 	},
 	{
 		name: "a writer gets in next to readers", killed: []string{"ReadersTogether", "DeadReader", "ReadersOnlyOwn"},
-		claims: shared(sharesMoves{turn: func(memory.Pick) memory.Pick {
+		claims: shared(sharesMoves{pick: func(memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, _ int, _ bool) int {
 				if len(queue) == 0 || l.Writes() {
 					return -1
@@ -447,32 +447,32 @@ var sharingMutants = []mutant{
 	},
 	{
 		name: "when readers have gone, readers come first", killed: []string{"WriterNotStarved", "ReadersNotStarved"},
-		claims: releasing(func(sound memory.Pick) memory.Pick {
+		claims: releasing(func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if i := reader(queue); i >= 0 && !l.Writes() {
 					return i
 				}
-				return sound(l, queue, permits, wrote)
+				return correct(l, queue, permits, wrote)
 			}
 		}),
 	},
 	{
 		name: "when a writer has gone, writers come first", killed: []string{"ReadersNotStarved"},
-		claims: releasing(func(sound memory.Pick) memory.Pick {
+		claims: releasing(func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, _ bool) int {
-				return sound(l, queue, permits, false)
+				return correct(l, queue, permits, false)
 			}
 		}),
 	},
 	{
 		name: "when a writer has gone, one reader gets in", killed: []string{"ReadersNotStarved"},
-		claims: releasing(func(sound memory.Pick) memory.Pick {
+		claims: releasing(func(correct memory.Pick) memory.Pick {
 			served := false
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 				if served {
 					return -1
 				}
-				i := sound(l, queue, permits, wrote)
+				i := correct(l, queue, permits, wrote)
 				served = i >= 0
 				return i
 			}

@@ -29,7 +29,7 @@ type faulty struct {
 	moves
 }
 
-// moves replaces those that are not nil. Each gets the sound protocol.
+// moves replaces those that are not nil. Each gets the correct protocol.
 type moves struct {
 	acquire func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error)
 	extend  func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error)
@@ -163,7 +163,7 @@ type mutant struct {
 	killed   []string
 	moves    func(t *testing.T) moves
 	claims   func(*Subject) // changed claims
-	reenters bool           // its server lets owners in again
+	reenters bool           // its server grants owners their lock again
 	noQueue  bool           // its server keeps no queue
 }
 
@@ -194,8 +194,8 @@ var commonMutants = []mutant{
 		claims: func(s *Subject) {
 			open := s.OpenGated
 			s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
-				sound, err := open(o, g)
-				return timed{sound}, err
+				correct, err := open(o, g)
+				return timed{correct}, err
 			}
 		},
 	},
@@ -208,12 +208,12 @@ var commonMutants = []mutant{
 		moves: always(onAll(func(c *driver.Claim) { c.Key = "lock" })),
 	},
 	{
-		name: "lets owners in again, and says it does not", killed: []string{"Reentry"},
+		name: "owners may re-enter, and it says that they may not", killed: []string{"Reentry"},
 		reenters: true,
 		claims:   func(s *Subject) { s.Reentrant = false },
 	},
 	{
-		name: "does not let owners in again, and says it does", killed: []string{"Reentry"},
+		name: "owners may not re-enter, and it says that they may", killed: []string{"Reentry"},
 		claims: func(s *Subject) { s.Reentrant = true },
 	},
 	{
@@ -366,7 +366,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "ignores Due on watch", killed: []string{"UnansweredWaiter"},
+		name: "ignores Due on watch", killed: []string{"WaiterWithoutAnswer"},
 		moves: always(moves{watch: func(p memory.Gated, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 			c.Due = time.Time{}
 			return p.Watch(ctx, c, fn)
@@ -513,19 +513,19 @@ var commonMutants = []mutant{
 		},
 	},
 	{
-		name: "makes a waiter the holder that does not listen", killed: []string{"DeafWaiter"},
+		name: "makes a waiter the holder that does not listen", killed: []string{"UnsubscribedWaiter"},
 		moves: always(moves{release: func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			var deaf []driver.Claim
+			var unsubscribed []driver.Claim
 			p.Requeue(c.Key, func(queue []driver.Claim, listens func(driver.Claim) bool, held bool) []driver.Claim {
 				if len(queue) > 0 && !listens(queue[0]) && held {
-					queue, deaf = nil, queue
+					queue, unsubscribed = nil, queue
 				}
 				return queue
 			})
 			err := p.Finish(ctx, op, c)
-			if deaf != nil {
-				p.Set(deaf[0], time.Now().Add(driver.SuccessorTTL(deaf[0].TTL)))
-				p.Requeue(c.Key, func([]driver.Claim, func(driver.Claim) bool, bool) []driver.Claim { return deaf[1:] })
+			if unsubscribed != nil {
+				p.Set(unsubscribed[0], time.Now().Add(driver.SuccessorTTL(unsubscribed[0].TTL)))
+				p.Requeue(c.Key, func([]driver.Claim, func(driver.Claim) bool, bool) []driver.Claim { return unsubscribed[1:] })
 			}
 			return err
 		}}),
@@ -606,8 +606,8 @@ var commonMutants = []mutant{
 		claims: func(s *Subject) {
 			gated := s.OpenGated
 			s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
-				sound, err := gated(o, g)
-				return crowd{sound, func(ctx context.Context, name string) (strategy.Lease, error) {
+				correct, err := gated(o, g)
+				return crowd{correct, func(ctx context.Context, name string) (strategy.Lease, error) {
 					own, err := gated(o, g)
 					if err != nil {
 						return nil, err
@@ -626,14 +626,14 @@ var commonMutants = []mutant{
 		claims: func(s *Subject) {
 			gated := s.OpenGated
 			s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
-				sound, err := gated(o, g)
+				correct, err := gated(o, g)
 				var waiting atomic.Int64
-				return crowd{sound, func(ctx context.Context, name string) (strategy.Lease, error) {
+				return crowd{correct, func(ctx context.Context, name string) (strategy.Lease, error) {
 					defer waiting.Add(-1)
 					if waiting.Add(1) > 20 {
 						return nil, &strategy.HeldError{Name: name}
 					}
-					return sound.NewLock(name).Acquire(ctx)
+					return correct.NewLock(name).Acquire(ctx)
 				}}, err
 			}
 		},
@@ -852,7 +852,7 @@ var commonMutants = []mutant{
 		},
 	},
 	{
-		name: "lets in newcomers, and says it is fair", killed: []string{"NoBarging"},
+		name: "grants newcomers the lock first, and says it is fair", killed: []string{"NoBarging"},
 		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			var waiting []driver.Claim
 			p.Requeue(c.Key, func(queue []driver.Claim, _ func(driver.Claim) bool, held bool) []driver.Claim {
@@ -1002,14 +1002,14 @@ func (p lastFirst) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 
 // reversed turns the queue for key round, and round again when it is called.
 func (p lastFirst) reversed(key string) (back func()) {
-	turn := func() {
+	reverse := func() {
 		p.Requeue(key, func(queue []driver.Claim, _ func(driver.Claim) bool, _ bool) []driver.Claim {
 			slices.Reverse(queue)
 			return queue
 		})
 	}
-	turn()
-	return turn
+	reverse()
+	return reverse
 }
 
 // TestEveryPropertyConvicts: a property that convicts no mutant might be a check that cannot

@@ -10,7 +10,7 @@ func fencing() []Property {
 	return []Property{
 		{
 			Name: "FenceRises", Group: group, Scripted: true,
-			Clause: "Every hold has a greater fence than all holds before it, however those ended; or no hold has one, if the lock cannot issue them soundly.",
+			Clause: "Every hold has a greater fence than all holds before it, however those ended; or no hold has one, if the lock cannot issue unique, rising ones.",
 			check: func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var last uint64

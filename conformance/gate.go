@@ -58,19 +58,19 @@ type passage struct {
 	request string
 	key     string
 	due     time.Time // zero: none
-	fragile bool      // nothing of it leaves once its caller is gone
+	fragile bool      // nothing of it leaves once its caller waits no longer
 	single  bool      // nor does it arrive twice
 
 	sent   chan struct{} // closed when send has returned
 	passed chan struct{} // closed when the gate has
 
 	// Guarded by the node's mu.
-	leaves bool // send was called
-	gone   bool // the caller is
-	lost   bool // the gate returned without sending it
+	leaves    bool // send was called
+	abandoned bool // its caller waits no longer
+	lost      bool // the gate returned without sending it
 }
 
-// lateLimit bounds a request whose caller is gone.
+// lateLimit bounds a request whose caller waits no longer.
 const lateLimit = 10 * time.Second
 
 // pass brings a request past the gate, and its answer back.
@@ -94,7 +94,7 @@ func pass[T any](ctx context.Context, n *gatedNode, p passage, ask func(ctx cont
 					r, e := ask(ctx, p.due)
 					n.mu.Lock()
 					defer n.mu.Unlock()
-					if !p.gone { // nor has anybody looked at the first reply
+					if !p.abandoned { // nor has anybody looked at the first reply
 						reply, err = r, e
 					}
 				}
@@ -123,7 +123,7 @@ func pass[T any](ctx context.Context, n *gatedNode, p passage, ask func(ctx cont
 		cause = context.Cause(ctx)
 	}
 	var none T
-	switch leaves, passed := n.goAway(&p); {
+	switch leaves, passed := n.abandon(&p); {
 	case leaves:
 		<-p.sent // the node sees to it that this is soon
 		if err != nil || passed || isClosed(p.passed) {
@@ -152,33 +152,33 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // leave is called when a request is sent. It must not be if ok is false: it was sent
-// before, or has nowhere to go. late says that its caller is gone.
+// before, or has nowhere to go. late says that its caller waits no longer.
 func (n *gatedNode) leave(p *passage) (late, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if p.leaves || p.lost || p.gone && p.fragile {
+	if p.leaves || p.lost || p.abandoned && p.fragile {
 		return false, false
 	}
 	p.leaves = true
-	if n.waiting[p.key][0] != p || p.gone { // gone: what its caller does next is under way with it
+	if n.waiting[p.key][0] != p || p.abandoned { // what its caller does next is under way with it
 		n.overtook = true
 	}
 	n.strike(p)
-	return p.gone, true
+	return p.abandoned, true
 }
 
 // again reports whether a request that was sent can be sent once more.
 func (n *gatedNode) again(p *passage) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return p.leaves && !p.gone && !p.single && isClosed(p.sent)
+	return p.leaves && !p.abandoned && !p.single && isClosed(p.sent)
 }
 
-// goAway is called when the caller waits no longer.
-func (n *gatedNode) goAway(p *passage) (leaves, passed bool) {
+// abandon is called when the caller waits no longer.
+func (n *gatedNode) abandon(p *passage) (leaves, passed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	p.gone = true
+	p.abandoned = true
 	if p.fragile {
 		n.strike(p)
 	}

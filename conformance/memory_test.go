@@ -1,5 +1,5 @@
-// The suite on the server in memory: it keeps all properties, as a lock that lets its owner in again and as one
-// that does not, as a semaphore, and as a lock to read and to write. Time is fake: each trial runs in a bubble.
+// The suite on the server in memory: it keeps all properties, as a lock that its owner may acquire again and as one
+// that is not re-entrant, as a semaphore, and as a lock to read and to write. Time is fake: each trial runs in a bubble.
 package conformance
 
 import (

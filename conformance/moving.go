@@ -62,9 +62,9 @@ func (t *trial) moves(g *Ground, move Move) {
 	h := a.try().want(nil, "the lock is free")
 	kept := keeper.try().want(nil, "the lock is free")
 	kept.keepAlive(0)
-	gone := past.try().want(nil, "the lock is free")
-	idle.try().wantHeldBy(gone, "P holds the lock")
-	reader.try().wantHeldBy(gone, "P holds the lock")
+	former := past.try().want(nil, "the lock is free")
+	idle.try().wantHeldBy(former, "P holds the lock")
+	reader.try().wantHeldBy(former, "P holds the lock")
 	waiter := b.start().settles()
 
 	if err := move.Do(t.ctx); err != nil {
@@ -91,7 +91,7 @@ func (t *trial) moves(g *Ground, move Move) {
 	}
 	waiter.k.want(nil, "nobody else holds the lock for long").release().want(nil, "B holds the lock")
 
-	gone.release()
+	former.release()
 	c.on(past.lock.Name()).eventually("the lock is free: P has released it").release().want(nil, "C holds the lock")
 	reader.leavesReplica("the lock is free", func() error {
 		info, err := reader.s.Inspect(t.ctx, past.lock.Name())

@@ -32,9 +32,9 @@ func ownership() []Property {
 				late, successor := a.takenOverBy(b)
 				late.release().want(strategy.ErrLost, "B holds the lock")
 				successor.release().want(nil, "B holds the lock")
-				gone := a.try().want(nil, "B has released")
+				lost := a.try().want(nil, "B has released")
 				t.evict(t.name)
-				gone.release().want(strategy.ErrLost, "nobody holds the lock")
+				lost.release().want(strategy.ErrLost, "nobody holds the lock")
 			},
 		},
 		{
@@ -189,14 +189,14 @@ func (t *trial) handOverInside(move func(*hold) call, check func(moved call, suc
 // may also be over before all are answered: a request that comes then does not come inside it. The
 // trial sees by the move's end whether it waits for a request.
 func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
-	var turn sync.Mutex // guards what follows
+	var mu sync.Mutex // guards what follows
 	passed, ended := 0, false
 	over := make(chan struct{})
 	overdue := false // it was over without the k-th request, and only later than expected
 	t.relies(t.ttl / 8)
 	a.requests.each(func(_ int, send func()) {
-		turn.Lock()
-		defer turn.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		if passed++; !ended && passed == k && (k == 1 || !within(over, t.ttl)) {
 			reached = true
 			step()
@@ -207,8 +207,8 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	move()
 	close(over)
 	a.requests.each(nil)
-	turn.Lock() // what has begun inside the move is brought to its end
-	defer turn.Unlock()
+	mu.Lock() // what has begun inside the move is brought to its end
+	defer mu.Unlock()
 	ended = true // a request of a trial that was called off may still come
 	if overdue {
 		t.tooSlow("the end of a call that did not wait for this request")

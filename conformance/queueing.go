@@ -62,7 +62,7 @@ func (t *trial) servedAfter(pause time.Duration, suffix string) {
 	t.sleep(pause)
 	released := time.Now()
 	h.release().want(nil, "A holds the lock")
-	inTurn(t, first.done, released, second)
+	inOrder(t, first.done, released, second)
 	k := first.k.want(nil, "it is its turn")
 	t.unlessGrantIsLate(released)
 	if k.lease.Token() != queue[0] {
@@ -72,9 +72,9 @@ func (t *trial) servedAfter(pause time.Duration, suffix string) {
 	second.wait("B has released").want(nil, "it is its turn")
 }
 
-// inTurn waits until served says that the first in the queue has the lock. Its turn is before that of
-// the later ones, though all wait for the release.
-func inTurn[T any](t *trial, served <-chan T, released time.Time, later ...*pending) (got T) {
+// inOrder waits until served says that the first in the queue has the lock. It comes before the later ones, though all
+// wait for the release.
+func inOrder[T any](t *trial, served <-chan T, released time.Time, later ...*pending) (got T) {
 	t.eventually("the lock goes to the first in the queue", func() bool {
 		overtook := slices.IndexFunc(later, func(p *pending) bool { return isClosed(p.done) })
 		select {
@@ -129,7 +129,7 @@ func queueing() []Property {
 				}
 				released := time.Now()
 				h.release().want(nil, "A holds the lock")
-				inTurn(t, first.done, released, second)
+				inOrder(t, first.done, released, second)
 				k := first.k.want(nil, "it is its turn")
 				if info := a.inspect(); info.Token != queue[0] || len(info.Queue) != 1 || info.Queue[0] != queue[1] {
 					t.unlessGrantIsLate(released)
@@ -176,7 +176,7 @@ func queueing() []Property {
 				other := b.queues(2)
 				released := time.Now()
 				h.release().want(nil, "A holds the lock")
-				inTurn(t, line.calls, released, other).k.want(nil, "it is its turn")
+				inOrder(t, line.calls, released, other).k.want(nil, "it is its turn")
 				k := other.wait("A's first waiter has released").want(nil, "it is its turn")
 				select {
 				case <-line.calls:
@@ -187,7 +187,7 @@ func queueing() []Property {
 				last := c.queues(2) // behind A's second waiter
 				released = time.Now()
 				k.release().want(nil, "B holds the lock")
-				inTurn(t, line.calls, released, last)
+				inOrder(t, line.calls, released, last)
 				last.wait("all others have released").want(nil, "it is its turn")
 			},
 		},
@@ -204,8 +204,8 @@ func queueing() []Property {
 			},
 		},
 		{
-			Name: "DeafWaiter", Group: group, Scripted: true, Alone: true,
-			Clause: "A waiter whose subscription is gone is passed over: the lock goes at once to the next who listens, if the lock says that it is fair.",
+			Name: "UnsubscribedWaiter", Group: group, Scripted: true, Alone: true,
+			Clause: "A waiter whose subscription has ended is passed over: the lock goes at once to the next who listens, if the lock says that it is fair.",
 			check: func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				t.needs(t.BreakWatches != nil, "Subject.BreakWatches is nil")

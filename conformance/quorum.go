@@ -162,7 +162,7 @@ func quorum() []Property {
 					if k.err == nil {
 						t.failf("%s = <nil> with %v of the TTL of %v left, want an error: no majority agreed in time", k.text, time.Until(k.hold.lease.Deadline()), ttl)
 					}
-					if k.took >= ttl-driver.Drift(ttl) {
+					if k.elapsed >= ttl-driver.Drift(ttl) {
 						t.tooSlow(k.text + " = " + k.err.Error())
 					}
 					b.eventually("A's attempt has failed, and left nothing")
@@ -402,18 +402,18 @@ func evenSplit(t *trial) {
 		x.links.set(far, func(_ string, send func()) { t.pause(lag); send(); t.pause(lag) })
 	}
 	t.rec.add("servers %s are %v farther from A, and servers %s from B", numbers(theirs), lag, numbers(ours))
-	turns := make(chan call, 2)
+	ended := make(chan call, 2)
 	for _, x := range []*contender{a, b} {
 		go func() {
 			k := x.acquire()
 			if k.hold != nil {
 				k.hold.release()
 			}
-			turns <- k
+			ended <- k
 		}()
 	}
 	for range 2 {
-		k := <-turns
+		k := <-ended
 		k.mustBe(nil, "its turn comes")
 	}
 }
@@ -727,7 +727,7 @@ func (f *frost) melt() {
 // without them, and their errors are the lock's.
 func (k call) mustBe(target error, why string) *hold {
 	var server *strategy.ServerError
-	if !matches(k.err, target) && errors.As(k.err, &server) && k.took < k.c.o.OpTimeout/2 {
+	if !matches(k.err, target) && errors.As(k.err, &server) && k.elapsed < k.c.o.OpTimeout/2 {
 		k.t.failf("%s = %w, want %s: %s", k.text, k.err, nameOf(target), why)
 	}
 	return k.want(target, why)

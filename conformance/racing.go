@@ -97,7 +97,7 @@ func (c *contender) seesExpire(left *hold) {
 		case errors.Is(err, strategy.ErrUnsupported):
 			t.sleep(t.ttl / 2) // ample for servers that are no longer than that behind
 			return true
-		case errors.Is(err, strategy.ErrNoQuorum): // some servers have let it go already
+		case errors.Is(err, strategy.ErrNoQuorum): // at some servers it has expired already
 			return false
 		case err != nil:
 			t.brokef("Inspect: %w", err)

@@ -113,7 +113,7 @@ func readingAndWriting() []Property {
 				reader := b.queues(2)
 				released := time.Now()
 				h.release().want(nil, "A reads")
-				inTurn(t, writer.done, released, reader)
+				inOrder(t, writer.done, released, reader)
 				writer.k.want(nil, "it is its turn").release().want(nil, "W writes")
 				reader.wait("W has released").want(nil, "it is its turn")
 			},
@@ -131,7 +131,7 @@ func readingAndWriting() []Property {
 				h.release().want(nil, "V writes")
 				var reads []*hold
 				for _, r := range readers {
-					inTurn(t, r.done, released, writer)
+					inOrder(t, r.done, released, writer)
 					reads = append(reads, r.k.want(nil, "V has written, and readers wait"))
 				}
 				late := t.reader("C", ample).queues(2)
@@ -139,7 +139,7 @@ func readingAndWriting() []Property {
 					released = time.Now()
 					h.release().want(nil, h.c.who+" reads")
 				}
-				inTurn(t, writer.done, released, late)
+				inOrder(t, writer.done, released, late)
 				writer.k.want(nil, "it is its turn").release().want(nil, "W writes")
 				late.wait("W has released").want(nil, "it is its turn")
 			},
@@ -212,7 +212,7 @@ func readingAndWriting() []Property {
 				reader := b.queues(2)
 				made := time.Now()
 				reads := writes.downgrade().want(nil, "A writes")
-				inTurn(t, reader.done, made, writer)
+				inOrder(t, reader.done, made, writer)
 				other := reader.k.want(nil, "A reads now")
 				if reads.lease.Token() == writes.lease.Token() {
 					t.failf("the token of the lease to read is %q, as that to write, want one of its own", reads.lease.Token())

@@ -161,7 +161,7 @@ func renewal() []Property {
 				t.sleep(time.Until(h.got.Add(most)))
 				h.err().want(strategy.ErrLost, "the maximum hold is over")
 				h.waitLost("the maximum hold is over")
-				b.eventually("the servers let go when the maximum hold is over")
+				b.eventually("the lock expires when the maximum hold is over")
 			},
 		},
 		{

@@ -100,7 +100,7 @@ func sharing() []Property {
 				for i, first := range waiters {
 					released := time.Now()
 					holds[i].release().want(nil, holds[i].c.who+" holds a permit")
-					inTurn(t, first.done, released, waiters[i+1:]...)
+					inOrder(t, first.done, released, waiters[i+1:]...)
 					holds = append(holds, first.k.want(nil, "it is its turn"))
 				}
 			},
@@ -118,7 +118,7 @@ func sharing() []Property {
 				d.try().want(strategy.ErrHeld, "one permit is free, and it is kept for B")
 				released := time.Now()
 				two.release().want(nil, "A holds two permits")
-				inTurn(t, heavy.done, released, light)
+				inOrder(t, heavy.done, released, light)
 				heavy.k.want(nil, "it is its turn").release().want(nil, "B holds all three")
 				light.wait("B has released").want(nil, "it is its turn")
 			},

@@ -207,9 +207,9 @@ func lateTimer(ctx context.Context) time.Duration {
 func (t *trial) lateAnswer(ctx context.Context) time.Duration {
 	asked := time.Now()
 	t.Evict(ctx, strategy.DefaultKey(t.name+", which nobody holds")) //nolint:errcheck // only the time counts
-	took := time.Since(asked)
+	elapsed := time.Since(asked)
 	passed(ctx, onTime)
-	return took
+	return elapsed
 }
 
 // unlessCalledOff ends a trial whose story nobody waits for any more.
@@ -452,21 +452,21 @@ func (c *contender) wants() string {
 
 // A call is a finished call on a lock.
 type call struct {
-	t    *trial
-	c    *contender
-	text string
-	err  error
-	took time.Duration
-	hold *hold // acquired by it
-	of   *hold // made on it
-	late bool  // it ended after the deadline that of had when it began
+	t       *trial
+	c       *contender
+	text    string
+	err     error
+	elapsed time.Duration
+	hold    *hold // acquired by it
+	of      *hold // made on it
+	late    bool  // it ended after the deadline that of had when it began
 }
 
 // do makes a call and notes it.
 func (c *contender) do(text string, f func() (strategy.Lease, error)) call {
 	asked := time.Now()
 	lease, err := f()
-	k := call{t: c.t, c: c, text: c.who + "." + text, err: err, took: time.Since(asked)}
+	k := call{t: c.t, c: c, text: c.who + "." + text, err: err, elapsed: time.Since(asked)}
 	if lease != nil {
 		k.hold = &hold{c: c, lease: lease, asked: asked, got: time.Now()}
 		c.t.mu.Lock()
@@ -508,7 +508,7 @@ func (k call) want(target error, why string) *hold {
 	if errors.As(k.err, &server) {
 		// A request that failed says nothing about the lock. One may also be given up for
 		// another on its connection that had no answer in time.
-		if k.took > k.c.o.OpTimeout/2 || errors.Is(k.err, strategy.ErrUnknown) {
+		if k.elapsed > k.c.o.OpTimeout/2 || errors.Is(k.err, strategy.ErrUnknown) {
 			k.t.tooSlow(k.text + " = " + k.err.Error())
 		}
 		k.t.brokef("%s = %w, want %s: %s", k.text, k.err, nameOf(target), why)
@@ -517,7 +517,7 @@ func (k call) want(target error, why string) *hold {
 		k.t.tooSlow(k.text + " = " + k.err.Error() + ", after the deadline that it had")
 	}
 	var lost *strategy.LostError
-	if errors.As(k.err, &lost) && lost.Lapsed && k.took > k.c.o.TTL/2 {
+	if errors.As(k.err, &lost) && lost.Lapsed && k.elapsed > k.c.o.TTL/2 {
 		k.t.tooSlow(k.text + " = " + k.err.Error())
 	}
 	k.t.failf("%s = %w, want %s: %s", k.text, orNil{k.err}, nameOf(target), why)

@@ -32,7 +32,7 @@ func waiting() []Property {
 					t.failf("B.Acquire() has not returned after %v, want to wait for %v", limit+t.patience, limit)
 				}
 				if ctx.Err() == nil {
-					t.failf("%s = %w after %v, want to wait for %v", k.text, orNil{k.err}, k.took, limit)
+					t.failf("%s = %w after %v, want to wait for %v", k.text, orNil{k.err}, k.elapsed, limit)
 				}
 				if !errors.Is(k.err, strategy.ErrHeld) {
 					t.tooSlow("no answer came within the limit") // every time, if it is not said
@@ -290,7 +290,7 @@ func waiting() []Property {
 				released := time.Now()
 				h.release().want(nil, "A holds the lock")
 				for i, first := range waiters {
-					inTurn(t, first.done, released, waiters[i+1:]...)
+					inOrder(t, first.done, released, waiters[i+1:]...)
 					got := first.k.want(nil, "it is its turn")
 					released = time.Now()
 					got.release().want(nil, first.c.who+" holds the lock")
@@ -439,7 +439,7 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 		})
 		select {
 		case <-ctx.waits:
-		case got := <-q.calls: // no answer came in time, or the holder's lock is gone; every time, if it is not the machine
+		case got := <-q.calls: // no answer came in time, or the holder has lost the lock; every time, if it is not the machine
 			c.t.tooSlow(fmt.Sprintf("%s = %v, want that it waits: the lock is held", got.k.text, got.k.err))
 		case <-c.t.late(c.t.patience):
 			c.t.brokef("%s.Acquire() number %d does not wait after %v", c.who, i+1, c.t.patience)

@@ -169,8 +169,8 @@ func (p *primary) note(what string) {
 	p.log = append(p.log, what)
 }
 
-// took returns what has come since it was last asked, in one line.
-func (p *primary) took() string {
+// received returns what has come since it was last asked, in one line.
+func (p *primary) received() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	log := strings.Join(p.log, ", ")
@@ -343,12 +343,12 @@ func TestAcks(t *testing.T) {
 			})
 			lease := take(t, s)
 			since(t, "TryAcquire took", start, 300*ms)
-			equal(t, "sent", p.took(), "session, TAKE, WAIT 2 750")
+			equal(t, "sent", p.received(), "session, TAKE, WAIT 2 750")
 			equal(t, "deadline", lease.Deadline(), start.Add(valid)) // from the request, not from the confirmation
 			is(t, "Extend", lease.Extend(bg))
-			equal(t, "sent", p.took(), "session, KEEP, WAIT 2 750")
+			equal(t, "sent", p.received(), "session, KEEP, WAIT 2 750")
 			release(t, lease)
-			equal(t, "sent", p.took(), "past FREE")
+			equal(t, "sent", p.received(), "past FREE")
 		},
 		"TooFew": func(t *testing.T, p *primary) {
 			s := acked(t, p, strategy.Acks{Replicas: 2})
@@ -362,27 +362,27 @@ func TestAcks(t *testing.T) {
 			}
 			synctest.Wait()
 			equal(t, "holder", p.holder(), "") // undone
-			equal(t, "sent", p.took(), "session, TAKE, WAIT 2 750, past FREE")
+			equal(t, "sent", p.received(), "session, TAKE, WAIT 2 750, past FREE")
 		},
 		"Held": func(t *testing.T, p *primary) {
 			s := acked(t, p, one)
 			lease := take(t, s)
 			p.fewer(0, -1)
-			p.took()
+			p.received()
 			start := time.Now()
 			_, err := s.NewLock(name).TryAcquire(bg)
 			is(t, "TryAcquire", err, strategy.ErrHeld)
 			since(t, "TryAcquire took", start, 0)
-			equal(t, "sent", p.took(), "session, TAKE")
+			equal(t, "sent", p.received(), "session, TAKE")
 			release(t, lease)
 		},
 		"Lost": func(t *testing.T, p *primary) {
 			s := acked(t, p, one)
 			lease := take(t, s)
 			p.give(key, "another")
-			p.took()
+			p.received()
 			is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
-			equal(t, "sent", p.took(), "session, KEEP")
+			equal(t, "sent", p.received(), "session, KEEP")
 		},
 		"Renewal": func(t *testing.T, p *primary) {
 			s := acked(t, p, one)
@@ -418,10 +418,10 @@ func TestAcks(t *testing.T) {
 			s := acked(t, p, one)
 			token, err := take(t, s).Detach()
 			is(t, "Detach", err)
-			p.took()
+			p.received()
 			lease, err := s.Adopt(bg, name, token)
 			is(t, "Adopt", err)
-			equal(t, "sent", p.took(), "session, PASS, WAIT 1 750")
+			equal(t, "sent", p.received(), "session, PASS, WAIT 1 750")
 			token, err = lease.Detach()
 			is(t, "Detach", err)
 			p.fewer(0, -1)
@@ -433,7 +433,7 @@ func TestAcks(t *testing.T) {
 		"AOF": func(t *testing.T, p *primary) {
 			s := acked(t, p, strategy.Acks{Replicas: 1, AOF: true})
 			lease := take(t, s)
-			equal(t, "sent", p.took(), "session, TAKE, WAITAOF 1 1 750")
+			equal(t, "sent", p.received(), "session, TAKE, WAITAOF 1 1 750")
 			release(t, lease)
 			for _, few := range []strategy.Acks{{Replicas: 1}, {AOF: true}} {
 				local := int64(0)
@@ -457,7 +457,7 @@ func TestAcks(t *testing.T) {
 			for what, confirm := range map[string]func(time.Duration) (any, error){
 				"refused":  func(time.Duration) (any, error) { return nil, says("NOPERM") },
 				"not sent": func(time.Duration) (any, error) { return nil, unreachable() },
-				"unanswered": func(time.Duration) (any, error) {
+				"no answer": func(time.Duration) (any, error) {
 					return nil, &strategy.ServerError{Node: "n", Kind: strategy.ErrUnknown}
 				},
 				"odd":  func(time.Duration) (any, error) { return []byte("QUEUED"), nil },
@@ -468,7 +468,7 @@ func TestAcks(t *testing.T) {
 				unconfirmed(t, "TryAcquire, WAIT "+what, err, strategy.Acks{})
 				synctest.Wait()
 				equal(t, "holder, WAIT "+what, p.holder(), "")
-				equal(t, "sent, WAIT "+what, p.took(), "session, TAKE, WAIT 1 750, past FREE")
+				equal(t, "sent, WAIT "+what, p.received(), "session, TAKE, WAIT 1 750, past FREE")
 			}
 			s = acked(t, p, strategy.Acks{AOF: true})
 			for _, odd := range []any{nil, int64(1), []any{int64(1)}, []any{int64(1), nil}, []any{nil, int64(1)}} {
@@ -512,14 +512,14 @@ func TestAcks(t *testing.T) {
 			is(t, "TryAcquire", err, strategy.ErrUnsent)
 			isNot(t, "TryAcquire", err, strategy.ErrUnknown)
 			synctest.Wait()
-			equal(t, "sent", p.took(), "session")
+			equal(t, "sent", p.received(), "session")
 		},
 		// 0 milliseconds would be for ever.
 		"Limit": func(t *testing.T, p *primary) {
 			p.held = map[string]string{}
 			s := open(t, rediskit.Acknowledged(p, one, simply), strategy.Options{TTL: 10 * ms, OpTimeout: ms})
 			lease := take(t, s)
-			equal(t, "sent", p.took(), "session, TAKE, WAIT 1 1")
+			equal(t, "sent", p.received(), "session, TAKE, WAIT 1 1")
 			release(t, lease)
 		},
 		"Bulk": func(t *testing.T, p *primary) {
@@ -533,10 +533,10 @@ func TestAcks(t *testing.T) {
 				leases = append(leases, lease)
 			}
 			deadline := leases[0].Deadline()
-			p.took()
+			p.received()
 			p.give(strategy.DefaultKey("3"), "another")
 			time.Sleep(ttl / 2)
-			equal(t, "sent", p.took(), "session, EVALSHA, EVALSHA, EVALSHA, WAIT 1 750") // two in each
+			equal(t, "sent", p.received(), "session, EVALSHA, EVALSHA, EVALSHA, WAIT 1 750") // two in each
 			for i, lease := range leases {
 				if i == 3 {
 					is(t, "Err of the lost one", lease.Err(), strategy.ErrLost)
@@ -589,23 +589,23 @@ func TestAcks(t *testing.T) {
 			errs := answersOf(t, w, bulkClaims(2))
 			is(t, "ExtendAll", errs[0])
 			is(t, "ExtendAll of the lost one", errs[1], strategy.ErrLost)
-			equal(t, "sent", p.took(), "session, EVALSHA, WAIT 1 1")
+			equal(t, "sent", p.received(), "session, EVALSHA, WAIT 1 1")
 			p.fewer(0, -1)
 			errs = answersOf(t, w, bulkClaims(2))
 			unconfirmed(t, "ExtendAll", errs[0], strategy.Acks{})
 			is(t, "ExtendAll of the lost one", errs[1], strategy.ErrLost)
 			isNot(t, "ExtendAll of the lost one", errs[1], strategy.ErrUnknown)
 			p.held["k0"] = "another"
-			p.took()
+			p.received()
 			for _, err := range answersOf(t, w, bulkClaims(2)) {
 				is(t, "ExtendAll of lost ones", err, strategy.ErrLost)
 			}
-			equal(t, "sent for lost ones", p.took(), "session, EVALSHA")
+			equal(t, "sent for lost ones", p.received(), "session, EVALSHA")
 			p.refuse = map[string]string{"EVALSHA": "LOADING"}
 			for _, err := range answersOf(t, w, bulkClaims(2)) {
 				is(t, "ExtendAll", err, strategy.ErrRefused)
 			}
-			equal(t, "sent to a server that refuses", p.took(), "session, EVALSHA")
+			equal(t, "sent to a server that refuses", p.received(), "session, EVALSHA")
 		},
 		// The servers are waited for until the first of the claims is due.
 		"BulkDue": func(t *testing.T, p *primary) {
@@ -615,10 +615,10 @@ func TestAcks(t *testing.T) {
 				cs[i].Due = time.Now().Add(due)
 			}
 			answersOf(t, rediskit.Acknowledged(p, one, bulkily), cs)
-			equal(t, "sent", p.took(), "session, EVALSHA, EVALSHA, WAIT 1 750")
+			equal(t, "sent", p.received(), "session, EVALSHA, EVALSHA, WAIT 1 750")
 		},
 		// A claim for which the protocol has no answer gets none: the engine sees to that.
-		"BulkUnanswered": func(t *testing.T, p *primary) {
+		"BulkWithoutAnswer": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0", "k1": "t1"}
 			told := ""
 			w := rediskit.Acknowledged(p, one, func(n driver.Node) rediskit.Confirmable { return forgetful{bulky{simple{n}}} })
@@ -633,7 +633,7 @@ func TestAcks(t *testing.T) {
 			for _, err := range answersOf(t, w, bulkClaims(3)) {
 				is(t, "ExtendAll", err)
 			}
-			if log := p.took(); strings.Count(log, "session") != 2 || !strings.HasSuffix(log, "session, EVALSHA, WAIT 1 1") {
+			if log := p.received(); strings.Count(log, "session") != 2 || !strings.HasSuffix(log, "session, EVALSHA, WAIT 1 1") {
 				t.Errorf("sent %s, want a session of its own for the one that is elsewhere, at the end", log)
 			}
 		},
@@ -655,7 +655,7 @@ func TestAcks(t *testing.T) {
 			w := rediskit.Acknowledged(p, one, func(n driver.Node) rediskit.Confirmable { return curious{simple{n}} })
 			_, err := w.Extend(bg, bulkClaims(1)[0])
 			is(t, "Extend", err)
-			equal(t, "sent", p.took(), `session, LOOK [], LOOK ["k0"], LOOK ["" "x"], WAIT 1 1`)
+			equal(t, "sent", p.received(), `session, LOOK [], LOOK ["k0"], LOOK ["" "x"], WAIT 1 1`)
 		},
 		"ForgottenScript": func(t *testing.T, p *primary) {
 			p.held = map[string]string{"k0": "t0"}
@@ -663,7 +663,7 @@ func TestAcks(t *testing.T) {
 			w := rediskit.Acknowledged(p, one, bulkily)
 			_, err := w.Extend(bg, bulkClaims(1)[0])
 			is(t, "Extend", err)
-			equal(t, "sent", p.took(), "session, EVALSHA, EVAL, WAIT 1 1")
+			equal(t, "sent", p.received(), "session, EVALSHA, EVAL, WAIT 1 1")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -124,7 +124,7 @@ func TestBulkScriptAbreast(t *testing.T) {
 		var last atomic.Int64
 		b.ExtendAll(bg, bulkClaims(200), func(i int, _ driver.Grant, err error) {
 			if i < 10 {
-				is(t, "unanswered", err, strategy.ErrUnknown)
+				is(t, "without an answer", err, strategy.ErrUnknown)
 			} else {
 				is(t, "extended", err)
 				last.Store(int64(time.Since(start)))

@@ -95,7 +95,7 @@ func HeldReply(c driver.Claim, reply any) (held *strategy.HeldError, ok bool) {
 	return &strategy.HeldError{Name: c.Name, Holder: string(holder), TTL: RemainingTTL(ms)}, true
 }
 
-// LostReply reads the reply of a script that did not find c's token in the key: nil, the lock is gone;
+// LostReply reads the reply of a script that did not find c's token in the key: nil, nobody holds the lock;
 // a token, another holds it; {error}, the server's words about this one of many locks.
 func LostReply(server string, c driver.Claim, reply any) error {
 	switch r := reply.(type) {
@@ -113,7 +113,7 @@ func LostReply(server string, c driver.Claim, reply any) error {
 	return BadReply(server, reply)
 }
 
-// ReleaseReply reads the reply of a script that releases c: 1, released; nil, the lock is gone; a token,
+// ReleaseReply reads the reply of a script that releases c: 1, released; nil, nobody holds the lock; a token,
 // another holds it. For an undo see [Undone].
 func ReleaseReply(server string, c driver.Claim, reply any) error {
 	switch r := reply.(type) {

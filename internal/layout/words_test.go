@@ -48,28 +48,13 @@ var privateNames = map[string]string{
 	"let":   "what is let: release",
 }
 
-// leftovers are the folders that still have private words. The list only shrinks.
-var leftovers = []string{
-	"driver", "conformance",
-}
-
 // TestPrivateWords finds no private word in an identifier.
 func TestPrivateWords(t *testing.T) {
-	found := map[string]bool{}
-	eachFile(t, func(file string, set *token.FileSet, tree *ast.File) {
+	eachFile(t, func(_ string, set *token.FileSet, tree *ast.File) {
 		for _, p := range privateIn(tree) {
-			if i := slices.IndexFunc(leftovers, func(l string) bool { return strings.HasPrefix(file, l) }); i >= 0 {
-				found[leftovers[i]] = true
-			} else {
-				t.Errorf("%s: %s: write %s", set.Position(p.id.Pos()), p.id.Name, p.instead)
-			}
+			t.Errorf("%s: %s: write %s", set.Position(p.id.Pos()), p.id.Name, p.instead)
 		}
 	})
-	for _, l := range leftovers {
-		if !found[l] {
-			t.Errorf("%s has no private words any more: take it off the list of leftovers", l)
-		}
-	}
 }
 
 // TestPrivateIn shows what the rules find, and what they leave alone.

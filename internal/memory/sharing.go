@@ -113,7 +113,7 @@ func (m *Server) Shares(g Gate, permits int) Shares {
 	return Shares{Gated{m, g}, permits, inOrder}
 }
 
-// inOrder is the turn of the first in the queue, if as many permits are free as it wants, or if it wants more than
+// inOrder picks the first in the queue, if as many permits are free as it wants, or if it wants more than
 // there are.
 func inOrder(l *Lock, queue []driver.Claim, permits int, _ bool) int {
 	if len(queue) == 0 {
@@ -125,8 +125,8 @@ func inOrder(l *Lock, queue []driver.Claim, permits int, _ bool) int {
 	return 0
 }
 
-// inPhases is the turn of readers and writers alternately: when a writer has gone, of all readers that wait; otherwise of
-// the first writer, once the readers have gone, and if none waits, of all readers.
+// inPhases picks readers and writers alternately: when a writer has left, all readers that wait; otherwise
+// the first writer, once the readers have left, and if none waits, all readers.
 func inPhases(l *Lock, queue []driver.Claim, _ int, wrote bool) int {
 	reader, writer := firstOfEach(queue)
 	switch {
@@ -184,7 +184,7 @@ func (s Shares) Excludes(held, asked int32) bool {
 	return s.Permits == 0 && (held != Reading || asked != Reading)
 }
 
-// Acquire admits those whose turn it is, and then gives the claim the last place in the queue, from which it may get in
+// Acquire admits those whom Next picks, and then gives the claim the last place in the queue, from which it may get in
 // at once. If it does not, and has no Line, it leaves the queue again.
 func (s Shares) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return s.request(ctx, OpAcquire, c, func(x *step) (driver.Grant, error) {
@@ -350,7 +350,7 @@ func (s Shares) request(ctx context.Context, op Op, c driver.Claim, do func(x *s
 	})
 }
 
-// serve admits those whose turn it is. The claim that asks gets an answer, the others are notified. One that does
+// serve admits those whom Next picks. The claim that asks gets an answer, the others are notified. One that does
 // not listen leaves the queue, and so does one that wants more permits than there are now: it asks, and is refused.
 func (x *step) serve(wrote bool) {
 	for {

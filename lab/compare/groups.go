@@ -40,11 +40,11 @@ var groups = []group{
 	{title: "nothing without a majority", properties: []string{"QuorumNeeded", "MajorityDown", "MajorityForgets", "SlowQuorum"}},
 	{title: "every vote is taken back", properties: []string{"FailedAttemptLeavesNothing", "LateGrantUndone", "ReleaseEverywhere", "EvenSplit"}},
 
-	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry", "UnansweredWaiter", "ReplicaIsLeft"}},
+	{title: "waiters get it, freed or expired", properties: []string{"WokenByRelease", "WokenAtExpiry", "WaiterWithoutAnswer", "ReplicaIsLeft"}},
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "DeadlinePassed", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
 	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "BrokenWatch", "WaitersAreCheap", "ForgedGrant", "ForgedDelay"}},
 	{title: "served in turn within one process", properties: []string{"FirstComeFirstServed", "HandedOn", "Burst"}},
-	{title: queueTitle, properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "DeafWaiter"}},
+	{title: queueTitle, properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "UnsubscribedWaiter"}},
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
 	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},

@@ -77,11 +77,11 @@ func planted() []plant {
 	return []plant{
 		{
 			finds: "Exclusion", readWrite: true,
-			Variant: readWrite("reader-next-to-writer", broken.LetsIn("read", ttl)),
+			Variant: readWrite("reader-next-to-writer", broken.GrantsNextToHolders("read", ttl)),
 		},
 		{
 			finds: "Exclusion", readWrite: true,
-			Variant: readWrite("writer-next-to-reader", broken.LetsIn("write", ttl)),
+			Variant: readWrite("writer-next-to-reader", broken.GrantsNextToHolders("write", ttl)),
 		},
 		{
 			// Nobody waits, because readers do not come in next to a writer that waits: so nobody would renew the dead.

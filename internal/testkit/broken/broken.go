@@ -9,7 +9,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 )
 
-// A Lock is a mistake, and how to make it of a sound protocol, or of a sound node.
+// A Lock is a mistake, and how to make it of a correct protocol, or of a correct node.
 type Lock struct {
 	Name     string   // "… that undoes nothing"
 	Breaks   []string // the properties of package conformance that convict its Protocol, each on its own

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Protocols are the locks that are broken wherever they are played: by what their protocol does with a sound one.
+// Protocols are the locks that are broken wherever they are played: by what their protocol does with a correct one.
 func Protocols() []Lock {
 	return []Lock{
 		GrantsWhatIsHeld, TakesSilenceForYes, TakesSilenceForHeld, WaitsOnItsOwn, UndoesNothing, HidesThatItCameTooLate,

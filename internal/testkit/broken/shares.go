@@ -62,10 +62,10 @@ func SharesExpiry(ttl time.Duration) Lock {
 	}}
 }
 
-// LetsIn makes one in twenty who ask to read, or to write, a holder, also next to other holders.
-func LetsIn(mode string, ttl time.Duration) Lock {
+// GrantsNextToHolders makes one in twenty who ask to read, or to write, a holder, also next to other holders.
+func GrantsNextToHolders(mode string, ttl time.Duration) Lock {
 	return Lock{Name: "lets one in twenty " + mode + " next to others", Node: func(n driver.Node) driver.Node {
-		add := driver.NewScript("let in", `
+		add := driver.NewScript("grant", `
 		local time = redis.call('TIME')
 		redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
 		return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
@@ -77,9 +77,9 @@ func LetsIn(mode string, ttl time.Duration) Lock {
 	}}
 }
 
-// DowngradesInTwo lets others in between.
+// DowngradesInTwo downgrades in two steps: others may get the lock in between.
 func DowngradesInTwo(ttl time.Duration) Lock {
-	return Lock{Name: "lets others in while it downgrades", Node: func(n driver.Node) driver.Node {
+	return Lock{Name: "is free while it downgrades", Node: func(n driver.Node) driver.Node {
 		return editing(n, "adopt", func(ctx context.Context, due time.Time, keys []string, args []any) {
 			member := fmt.Sprint("write:", args[1])
 			ends, err := redis.String(n.Do(ctx, due, "ZSCORE", keys[0], member))

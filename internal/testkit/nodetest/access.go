@@ -39,7 +39,7 @@ func NoAccessSendsNothing(t *testing.T, s Subject) {
 				}
 			}
 			addr := srv.Addr()
-			if c.words == "DENIED" && letsIn(srv) { // it takes this machine for its own
+			if c.words == "DENIED" && takesConnections(srv) { // it takes this machine for its own
 				addr = protected(t)
 				if !s.Farewells { // the client loses the words
 					c.words = ""
@@ -96,8 +96,8 @@ func protected(t *testing.T) (addr string) {
 	return ln.Addr().String()
 }
 
-// letsIn reports whether the server answers a new connection.
-func letsIn(srv *redistest.Server) bool {
+// takesConnections reports whether the server answers a new connection.
+func takesConnections(srv *redistest.Server) bool {
 	c := srv.Pool().Get()
 	defer c.Close()
 	_, err := c.Do("PING")

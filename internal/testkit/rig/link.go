@@ -183,7 +183,7 @@ func (l *Link) Heal() { l.change(l.heal) }
 
 func (l *Link) heal() {
 	if l.cut != 0 {
-		l.deafen()
+		l.stopListening()
 	}
 	l.refused, l.held, l.cut = false, 0, 0
 	clear(l.delay)
@@ -243,7 +243,7 @@ func (l *Link) listen() {
 	want := !l.closed && !l.refused && !l.down
 	switch {
 	case !want:
-		l.deafen()
+		l.stopListening()
 	case l.listener == nil && l.port != 0:
 		ln, err := (&net.ListenConfig{}).Listen(l.life, "tcp", l.Addr())
 		if err != nil {
@@ -415,10 +415,10 @@ func (l *Link) lose(p *passage) {
 	l.hangUp(p)
 }
 
-// deafen closes the listener, and with it connections that the kernel has accepted and
+// stopListening closes the listener, and with it connections that the kernel has accepted and
 // nobody has looked at: they belong to what was before. For callers that hold mu, as are resetAll
 // and hangUp.
-func (l *Link) deafen() {
+func (l *Link) stopListening() {
 	if l.listener != nil {
 		redistest.EndListening(l.listener)
 		l.listener = nil
@@ -426,7 +426,7 @@ func (l *Link) deafen() {
 }
 
 func (l *Link) resetAll() {
-	l.deafen()
+	l.stopListening()
 	for p := range l.conns {
 		l.hangUp(p)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func unanswered() []Property {
+func noAnswer() []Property {
 	const group = "no answer"
 	return []Property{
 		{
@@ -72,12 +72,12 @@ func unanswered() []Property {
 			},
 		},
 		{
-			Name: "UnansweredWaiter", Group: group, Scripted: true,
+			Name: "WaiterWithoutAnswer", Group: group, Scripted: true,
 			Clause: "A waiter gets the lock when it is released, or an error that claims nothing, though one of its requests gets no answer.",
 			check: func(t *trial) {
 				asks := true
 				for k := 1; asks && k <= 3*max(t.Nodes, 1); k++ { // it asks, listens, and asks again; then it may poll
-					asks = t.unanswered(k)
+					asks = t.withoutAnswer(k)
 				}
 			},
 		},
@@ -125,9 +125,9 @@ func unanswered() []Property {
 	}
 }
 
-// unanswered holds the k-th request up that B makes to acquire A's lock, for ever, and lets A release. It
+// withoutAnswer holds the k-th request up that B makes to acquire A's lock, for ever, and lets A release. It
 // reports whether B made so many.
-func (t *trial) unanswered(k int) (asks bool) {
+func (t *trial) withoutAnswer(k int) (asks bool) {
 	name := fmt.Sprintf("%s/%d", t.name, k)
 	a, b := t.contender("A", t.patient()).on(name), t.gated("B", t.hasty()).on(name)
 	h := a.try().want(nil, "the lock is free")
@@ -136,7 +136,7 @@ func (t *trial) unanswered(k int) (asks bool) {
 	b.requests.each(func(i int, send func()) {
 		if i == k {
 			close(caught)
-			<-over // then its caller is gone
+			<-over // then its caller waits no longer
 		}
 		send()
 	})
