@@ -135,7 +135,8 @@ func routes(locks strategy.Strategy, work Work, ready *atomic.Bool) http.Handler
 func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
-		began, done := false, false
+		var began bool
+		var failed error // the work's, apart from the lock's: the work may use other locks
 		// A client that hangs up ends r.Context(), and so the wait.
 		err := strategy.DoWithin(r.Context(), locks.NewLock("invoice/"+id), waitTime, func(_ context.Context, lease strategy.Lease) error {
 			began = true
@@ -145,14 +146,14 @@ func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 			ctx, cancel = context.WithTimeout(ctx, workTime)
 			defer cancel()
 			fence, _ := lease.Fence()
-			err := work(ctx, id, fence)
-			done = err == nil
-			return err
+			failed = work(ctx, id, fence)
+			return nil
 		})
+		done := began && failed == nil
 		status := statusOf(began, done, err)
-		if err != nil {
+		if err != nil || failed != nil {
 			slog.WarnContext(r.Context(), "invoice", "id", id, "began", began, "done", done,
-				"outcome", outcome(err), "status", status, "error", err)
+				"outcome", outcome(err), "status", status, "error", errors.Join(failed, err))
 		}
 		if status == http.StatusConflict || status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", retryAfter)
@@ -161,10 +162,9 @@ func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 	}
 }
 
+// statusOf takes the error of the lock, and none of the work.
 func statusOf(began, done bool, err error) int {
 	switch {
-	case err == nil:
-		return http.StatusOK
 	case !began && errors.Is(err, strategy.ErrHeld):
 		return http.StatusConflict // another request holds the lock
 	case !began:
@@ -172,7 +172,7 @@ func statusOf(began, done bool, err error) int {
 	case errors.Is(err, strategy.ErrLost):
 		return http.StatusInternalServerError // another request may have worked on it: look first
 	case done:
-		return http.StatusOK // only the release was not confirmed: the lock ends with its TTL at the latest
+		return http.StatusOK // if err is not nil, the release was not confirmed: the lock ends with its TTL at the latest
 	}
 	return http.StatusInternalServerError // the work failed, or took too long
 }

@@ -101,11 +101,14 @@ func TestHandler(t *testing.T) {
 		after  time.Duration // less than a second more is for requests
 		log    string
 	}{
-		"free":                {work: works, status: http.StatusOK},
-		"held":                {held: true, work: works, status: http.StatusConflict, after: waitTime, log: `began=false done=false outcome="held by another" status=409`},
-		"away":                {before: fails(lockstest.OpAcquire, lockstest.Unsent), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="not sent" status=503`},
-		"no answer":           {before: fails(lockstest.OpAcquire, lockstest.Unknown), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="outcome unknown" status=503`},
-		"work fails":          {work: func(context.Context, string, uint64) error { return errors.New("no") }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"free":                 {work: works, status: http.StatusOK},
+		"held":                 {held: true, work: works, status: http.StatusConflict, after: waitTime, log: `began=false done=false outcome="held by another" status=409`},
+		"away":                 {before: fails(lockstest.OpAcquire, lockstest.Unsent), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="not sent" status=503`},
+		"no answer":            {before: fails(lockstest.OpAcquire, lockstest.Unknown), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="outcome unknown" status=503`},
+		"work fails":           {work: func(context.Context, string, uint64) error { return errors.New("no") }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"another lock is lost": {work: func(context.Context, string, uint64) error { return &strategy.LostError{Name: "stock"} }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"another lock is held": {before: fails(lockstest.OpRelease, lockstest.Unsent), work: func(context.Context, string, uint64) error { return &strategy.HeldError{Name: "stock"} },
+			status: http.StatusInternalServerError, log: `began=true done=false outcome="not sent" status=500`},
 		"work takes too long": {work: lasts, status: http.StatusInternalServerError, after: workTime, log: `began=true done=false outcome=other status=500`},
 		"lost":                {before: fails(lockstest.OpExtendAll, lockstest.Unsent), work: lasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=false outcome="lock lost" status=500`},
 		"lost, work done":     {before: fails(lockstest.OpExtendAll, lockstest.Unsent), work: outlasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=true outcome="lock lost" status=500`},
