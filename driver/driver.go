@@ -104,9 +104,9 @@ type Claim struct {
 	Due   time.Time     // when the operation's time-out comes
 
 	Line     string        // where a [Queuer] notifies this claim, which takes a place in the queue if the lock is held; empty: no place
-	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
 	Fences   int           // how many fences Acquire reserves, for as many holds of this process in a row; at most MaxFences; 0: one
 	FenceTTL time.Duration // how long the servers keep a fence after the time that its number says; whole milliseconds; 0: for ever
+	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
 
 	Repeated bool  // Acquire: sent before with this Token, which may have a place in the queue
 	Again    bool  // Acquire: only if Owner holds the lock already: see [Reenterer]
