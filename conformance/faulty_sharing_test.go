@@ -267,7 +267,7 @@ var sharingMutants = []mutant{
 		name: "a waiter for more than there are now stays in the way", killed: []string{"TooManyNow"},
 		claims: shared(sharesMoves{pick: func(correct memory.Pick) memory.Pick {
 			return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
-				if len(queue) > 0 && memory.Weight(queue[0].Share) > permits-l.Taken() {
+				if len(queue) > 0 && memory.PermitsOf(queue[0].Share) > permits-l.Taken() {
 					return -1
 				}
 				return correct(l, queue, permits, wrote)

@@ -425,7 +425,7 @@ func (c *contender) lockOf(s strategy.Strategy, name string) strategy.Lock {
 	switch shared := s.(type) {
 	case strategy.Semaphore:
 		if c.permits > 0 {
-			return shared.NewWeightedLock(name, c.permits)
+			return shared.NewMultiPermitLock(name, c.permits)
 		}
 	case strategy.ReadWriter:
 		if c.reads {

@@ -134,7 +134,7 @@ func (t *target) waitsForItself(ctx context.Context) error {
 		return nil
 	}
 	outer, ok := ctx.Value(within{t.c.shared, t.key}).(*lease)
-	if !ok || outer.Err() != nil || !t.c.sharer.Excludes(outer.claim.Share, t.part) {
+	if !ok || outer.Err() != nil || !t.c.sharer.Excludes(outer.claim.Share, t.share) {
 		return nil
 	}
 	return fmt.Errorf("%w; ctx is that of this holder, so the caller would wait for itself", grantedTo(outer).err)
@@ -411,7 +411,7 @@ func (w *waiter) listen(ctx context.Context, why reason) (listening, ask bool) {
 	ln, queues := w.ln, w.c.queues
 	needed, there := ln.needed(queues)
 	if needed {
-		c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Share: w.part, Due: time.Now().Add(w.c.o.OpTimeout)}
+		c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Share: w.share, Due: time.Now().Add(w.c.o.OpTimeout)}
 		if queues {
 			c.Line = ln.id
 		}

@@ -16,11 +16,11 @@ import (
 
 // A target is the lock that attempts ask for.
 type target struct {
-	c    *core
-	name string
-	key  string
-	part int32 // how much of a lock that several may hold; see driver.Claim.Share
-	err  error // the name is not allowed: every call returns this
+	c     *core
+	name  string
+	key   string
+	share int32 // see driver.Claim.Share
+	err   error // the name is not allowed: every call returns this
 }
 
 func (t *target) Name() string { return t.name }
@@ -89,7 +89,7 @@ func (t *target) claim(ctx context.Context) (driver.Claim, error) {
 // claimFor is a claim for the owner that a ctx names; empty: it names none.
 func (t *target) claimFor(owner string) driver.Claim {
 	token := token.New(t.c.o.Label, t.c.announces)
-	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: cmp.Or(owner, token), Share: t.part, TTL: t.c.o.TTL, FenceTTL: max(t.c.o.FenceTTL, 0)}
+	return driver.Claim{Name: t.name, Key: t.key, Token: token, Owner: cmp.Or(owner, token), Share: t.share, TTL: t.c.o.TTL, FenceTTL: max(t.c.o.FenceTTL, 0)}
 }
 
 // worthWaiting reports whether another attempt may succeed.

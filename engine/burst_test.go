@@ -414,7 +414,7 @@ func TestEntrance(t *testing.T) {
 		"a refusal is the caller's own": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
 			waiters := whoLeft(t, 40, func(i int) (strategy.Lease, error) {
 				if i < 20 {
-					return s.NewWeightedLock(name, 4).Acquire(bg)
+					return s.NewMultiPermitLock(name, 4).Acquire(bg)
 				}
 				return s.NewLock(name).Acquire(bg)
 			})

@@ -13,7 +13,7 @@
 //	subscription, line   the waiters of this process, and what they hear from the servers
 //	handover             how a lock passes from one holder to the next
 //	acquire              waiting: from the end of the line to the lock
-//	share                parts of a lock
+//	share                shares of a lock
 package engine
 
 import (

@@ -16,7 +16,7 @@ func (e *engine) newShare(name string, share int) *lock {
 	if l.err == nil && (share < 1 || share > e.maxShare) {
 		l.err = fmt.Errorf("locks: a share of %d of the lock %q: allowed are 1 to %d", share, name, e.maxShare)
 	}
-	l.part = int32(share)
+	l.share = int32(share)
 	return l
 }
 

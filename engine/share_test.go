@@ -1156,10 +1156,10 @@ func TestFullSemaphore(t *testing.T) {
 		s, err := m.Semaphore(3, strategy.Options{})
 		is(t, "Semaphore", err)
 		defer s.Close()
-		two, err := s.NewWeightedLock(name, 2).TryAcquire(bg)
+		two, err := s.NewMultiPermitLock(name, 2).TryAcquire(bg)
 		is(t, "TryAcquire", err)
 		for what, acquire := range map[string]func(context.Context) (strategy.Lease, error){
-			"TryAcquire": s.NewWeightedLock(name, 2).TryAcquire, "Acquire": s.NewWeightedLock(name, 2).Acquire,
+			"TryAcquire": s.NewMultiPermitLock(name, 2).TryAcquire, "Acquire": s.NewMultiPermitLock(name, 2).Acquire,
 		} {
 			ctx, cancel := context.WithTimeout(bg, op)
 			_, err := acquire(ctx)

@@ -1,17 +1,17 @@
 -- grant: how the first waiter in the queue becomes the holder. Prepended, after numbers.lua and queue.lua, to
 -- acquire.lua, release.lua and pass.lua.
 
--- The direct grant: makes the first waiter that listens the holder. It stops at the entry own, which
--- is the caller's. After its first write it raises no error: where the queue cannot be served, a
--- release is a mere release.
+-- The direct grant: makes the first waiter that listens the holder. It stops at the caller's
+-- entry. After its first write it raises no error: where the queue cannot be served, a release is a
+-- mere release.
 --
 -- keep     how long the counter is to last: the caller's, as an entry does not say it; see expiry.lua
 -- Returns  the holder's token, its TTL, the reply of TIME
 --          nil  no successor: the caller deletes or overwrites the lock
-local function grant_next(lock, queue, counter, keep, own)
+local function grant_next(lock, queue, counter, keep, caller_entry)
   while true do
     local entry = redis.pcall('LINDEX', queue, '0') -- a number would take longer: Redis makes a string of it
-    if type(entry) ~= 'string' or entry == own then return nil end
+    if type(entry) ~= 'string' or entry == caller_entry then return nil end
     local now = redis.call('TIME') -- once: a call takes long on a server that has been idle for milliseconds
     local line, ms, reserve, token = read_entry(entry)
     local fence = 0

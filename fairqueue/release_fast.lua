@@ -22,10 +22,10 @@ elseif entry == '' then
   if held == n and redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0 then
     local deleted = redis.pcall('DEL', unpack(KEYS, 1, n))
     if type(deleted) == 'number' then
-      local gone = {} -- two may release the same lock: the first has released it, for the second it is gone
+      local released = {} -- two may release the same lock: the first has released it, the second finds none
       for i = 1, n do
-        holders[i] = not gone[KEYS[i]] and 1
-        if deleted < n then gone[KEYS[i]] = true end
+        holders[i] = not released[KEYS[i]] and 1
+        if deleted < n then released[KEYS[i]] = true end
         if holders[i] then redis.pcall('PUBLISH', ARGV[2 + n + i], ARGV[2 + i]) end -- a hint, likewise
       end
       return holders

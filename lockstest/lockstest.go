@@ -241,8 +241,8 @@ type semaphore struct {
 	s strategy.Semaphore
 }
 
-func (s semaphore) NewWeightedLock(name string, permits int) strategy.Lock {
-	return lock{s.s.NewWeightedLock(name, permits), s.process}
+func (s semaphore) NewMultiPermitLock(name string, permits int) strategy.Lock {
+	return lock{s.s.NewMultiPermitLock(name, permits), s.process}
 }
 
 func (s semaphore) SetPermits(ctx context.Context, name string, permits int) error {

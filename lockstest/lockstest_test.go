@@ -305,7 +305,7 @@ func TestSemaphore(t *testing.T) {
 		ours, others := locks.Semaphore(3, strategy.Options{}), locks.Semaphore(3, strategy.Options{})
 		first := acquire(t, ours)
 		time.Sleep(time.Second)
-		second, err := others.NewWeightedLock(name, 2).Acquire(t.Context())
+		second, err := others.NewMultiPermitLock(name, 2).Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestSemaphore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again := changed.(strategy.Semaphore).NewWeightedLock(name, 3)
+		again := changed.(strategy.Semaphore).NewMultiPermitLock(name, 3)
 		lease, err := again.TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)

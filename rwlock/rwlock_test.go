@@ -815,15 +815,15 @@ func TestWaysToWait(t *testing.T) {
 			var in, readers atomic.Int64 // a writer counts a thousand
 			most := atomic.Int64{}
 			enter := func(read bool) error {
-				part := int64(1000)
+				share := int64(1000)
 				if read {
-					part = 1
+					share = 1
 					most.Store(max(most.Load(), readers.Add(1)))
 					defer readers.Add(-1)
 				}
-				n := in.Add(part)
-				defer in.Add(-part)
-				if n != part && (!read || n >= 1000) {
+				n := in.Add(share)
+				defer in.Add(-share)
+				if n != share && (!read || n >= 1000) {
 					return fmt.Errorf("%d readers and %d writers hold the lock", n%1000, n/1000)
 				}
 				return nil

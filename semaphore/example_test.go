@@ -27,7 +27,7 @@ func ExampleNew() {
 	}
 	defer locks.Close()
 	ctx := context.Background()
-	light, heavy := locks.NewLock("database"), locks.NewWeightedLock("database", 2)
+	light, heavy := locks.NewLock("database"), locks.NewMultiPermitLock("database", 2)
 
 	err = strategy.Do(ctx, heavy, func(ctx context.Context, _ strategy.Lease) error {
 		return strategy.Do(ctx, light, func(ctx context.Context, _ strategy.Lease) error {

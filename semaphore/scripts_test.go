@@ -563,7 +563,7 @@ func TestOtherKindsScripts(t *testing.T) {
 // TestMostPermitsScript: as many permits as an acquisition may take go into one command, and out of one.
 func TestMostPermitsScript(t *testing.T) {
 	var members []string
-	for i := range MaxWeight {
+	for i := range MaxShare {
 		member := "permit:mine"
 		if i > 0 {
 			member = fmt.Sprint("permit:mine:", i+1)
@@ -574,7 +574,7 @@ func TestMostPermitsScript(t *testing.T) {
 	sorted := append([]string(nil), rest...)
 	slices.Sort(sorted) // those of one score stand in the order of their names
 	all := "ZADD lock " + strings.Join(append(first, sorted...), " ") + " PX 60000"
-	args := fmt.Sprintf("%d 90000 60000 mine %d ''", MaxPermits, MaxWeight)
+	args := fmt.Sprintf("%d 90000 60000 mine %d ''", MaxPermits, MaxShare)
 	scripttest.Run(t, acquire, on(args, row{Name: "acquire", Reply: "#512", After: "SET fence #512 PX 90000; " + all}))
 	scripttest.Run(t, release, on("1000 90000 mine '' free", row{Name: "release", Before: all, Reply: "1", Heard: "free mine"}))
 }

@@ -11,7 +11,7 @@
 //		return work(ctx) // at most five at a time, in all processes together
 //	})
 //
-// An acquisition may take several permits at once ([strategy.Semaphore].NewWeightedLock): it gets all of them or
+// An acquisition may take several permits at once ([strategy.Semaphore].NewMultiPermitLock): it gets all of them or
 // waits. The number of permits can be changed while they are in use ([strategy.Semaphore].SetPermits).
 //
 // # How it works
@@ -112,8 +112,8 @@ import (
 const (
 	// MaxPermits is the greatest number of permits.
 	MaxPermits = 1_000_000
-	// MaxWeight is the greatest number of permits for one acquisition.
-	MaxWeight = 1000
+	// MaxShare is the greatest share of one acquisition, in permits.
+	MaxShare = 1000
 )
 
 var (
@@ -166,7 +166,7 @@ func (s semaphore) With(change func(*strategy.Options)) (strategy.Strategy, erro
 	return semaphore{made, s.p}, nil
 }
 
-func (s semaphore) NewWeightedLock(name string, permits int) strategy.Lock {
+func (s semaphore) NewMultiPermitLock(name string, permits int) strategy.Lock {
 	return s.NewShare(name, permits)
 }
 
@@ -198,7 +198,7 @@ var _ interface {
 } = (*protocol)(nil)
 
 // MaxShare is how many permits an acquisition may take.
-func (p *protocol) MaxShare() int { return MaxWeight }
+func (p *protocol) MaxShare() int { return MaxShare }
 
 // Excludes says no: there may be permits enough for both, or somebody may raise their number.
 func (p *protocol) Excludes(_, _ int32) bool { return false }

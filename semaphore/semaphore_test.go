@@ -59,7 +59,7 @@ var patient = strategy.Options{TTL: time.Hour, OpTimeout: time.Minute}
 // try acquires permits that are free.
 func try(t *testing.T, locks strategy.Semaphore, name string, permits int) strategy.Lease {
 	t.Helper()
-	lease, err := locks.NewWeightedLock(name, permits).TryAcquire(t.Context())
+	lease, err := locks.NewMultiPermitLock(name, permits).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire() of %d permits = %v, want nil", permits, err)
 	}
@@ -69,7 +69,7 @@ func try(t *testing.T, locks strategy.Semaphore, name string, permits int) strat
 // refused fails the test unless permits are not free.
 func refused(t *testing.T, locks strategy.Semaphore, name string, permits int) {
 	t.Helper()
-	if lease, err := locks.NewWeightedLock(name, permits).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+	if lease, err := locks.NewMultiPermitLock(name, permits).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("TryAcquire() of %d permits = %v, %v, want ErrHeld", permits, lease, err)
 	}
 }
@@ -193,14 +193,14 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusesNumbers: weights and numbers of permits that are not allowed. Nothing is sent.
+// TestRefusesNumbers: shares and numbers of permits that are not allowed. Nothing is sent.
 func TestRefusesNumbers(t *testing.T) {
 	locks, err := semaphore.New(&locktest.Dialog{}, 5, strategy.Options{}) // it answers nothing
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, permits := range []int{0, -1, semaphore.MaxWeight + 1} {
-		lock := locks.NewWeightedLock("a", permits)
+	for _, permits := range []int{0, -1, semaphore.MaxShare + 1} {
+		lock := locks.NewMultiPermitLock("a", permits)
 		want := fmt.Sprintf("a share of %d of the lock \"a\": allowed are 1 to 1000", permits)
 		if _, err := lock.TryAcquire(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("TryAcquire() of %d permits = %v, want that it says %q", permits, err, want)
@@ -220,9 +220,9 @@ func TestRefusesNumbers(t *testing.T) {
 	}
 }
 
-// TestWeights: an acquisition gets all of its permits or none, and gives all of them back. For more than there are
+// TestSeveralPermits: an acquisition gets all of its permits or none, and gives all of them back. For more than there are
 // it does not wait.
-func TestWeights(t *testing.T) {
+func TestSeveralPermits(t *testing.T) {
 	s := redistest.Shared(t)
 	locks, name := open(t, s, 5, patient), locktest.Unique(t)
 	two, one := try(t, locks, name, 2), try(t, locks, name, 1)
@@ -243,14 +243,14 @@ func TestWeights(t *testing.T) {
 		"TryAcquire": func(l strategy.Lock) (strategy.Lease, error) { return l.TryAcquire(t.Context()) },
 		"Acquire":    func(l strategy.Lock) (strategy.Lease, error) { return l.Acquire(t.Context()) },
 	} {
-		if _, err := acquire(locks.NewWeightedLock(name, 6)); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "LIMIT 6 permits are asked for, and there are 5") {
+		if _, err := acquire(locks.NewMultiPermitLock(name, 6)); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "LIMIT 6 permits are asked for, and there are 5") {
 			t.Errorf("%s() of more permits than there are = %v, want ErrRefused, and how many there are", what, err)
 		}
 	}
 	locktest.Release(t, all)
 	quiet(t, s, name)
 	many := open(t, s, semaphore.MaxPermits, patient)
-	locktest.Release(t, try(t, many, name, semaphore.MaxWeight))
+	locktest.Release(t, try(t, many, name, semaphore.MaxShare))
 	if n := redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)); n != int64(0) {
 		t.Errorf("EXISTS = %v after the last release, want 0", n)
 	}
@@ -299,7 +299,7 @@ func TestOnTheWire(t *testing.T) {
 	if err := locks.SetPermits(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
-	w := wait(t.Context(), locks.NewWeightedLock("a", 2))
+	w := wait(t.Context(), locks.NewMultiPermitLock("a", 2))
 	inQueue(t, s, "a", 1)
 	for key, kind := range map[string]string{"lock:{a}": "zset", "lock:{a}:waiters": "list", "lock:{a}:fence": "string", "lock:{a}:permits": "string"} {
 		if got := redistest.Do(t, s, "TYPE", key); got != kind {
@@ -338,7 +338,7 @@ func TestOnTheWire(t *testing.T) {
 	locktest.Release(t, w.lease)
 }
 
-// TestFIFO: first come, first served, among waiters of several processes, whatever they weigh.
+// TestFIFO: first come, first served, among waiters of several processes, however many permits they want.
 func TestFIFO(t *testing.T) {
 	s := redistest.Shared(t)
 	verdict.Conclusive(t, func() verdict.Slow {
@@ -350,7 +350,7 @@ func TestFIFO(t *testing.T) {
 		all := try(t, processes[0], name, 3)
 		var waiters []*waiter
 		for i, permits := range []int{1, 3, 1, 2, 1, 1, 3, 1, 2} {
-			waiters = append(waiters, wait(t.Context(), processes[i%3].NewWeightedLock(name, permits)))
+			waiters = append(waiters, wait(t.Context(), processes[i%3].NewMultiPermitLock(name, permits)))
 			inQueue(t, s, name, i+1)
 		}
 		released := time.Now()
@@ -372,7 +372,7 @@ func TestFIFO(t *testing.T) {
 	})
 }
 
-// TestNeverMore: however many contend, in several processes and for different weights, never are more permits
+// TestNeverMore: however many contend, in several processes and for different numbers of permits, never are more permits
 // taken than there are.
 func TestNeverMore(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
@@ -382,7 +382,7 @@ func TestNeverMore(t *testing.T) {
 	for p := range 3 {
 		locks := open(t, s, permits, patient)
 		for c := range 6 {
-			lock, weight := locks.NewWeightedLock(name, 1+(p+c)%3), int64(1+(p+c)%3)
+			lock, share := locks.NewMultiPermitLock(name, 1+(p+c)%3), int64(1+(p+c)%3)
 			all.Go(func() {
 				for range 5 {
 					l, err := lock.Acquire(t.Context())
@@ -390,13 +390,13 @@ func TestNeverMore(t *testing.T) {
 						t.Errorf("Acquire() = %v, want nil", err)
 						return
 					}
-					if n := taken.Add(weight); n > permits && l.Err() == nil {
+					if n := taken.Add(share); n > permits && l.Err() == nil {
 						t.Errorf("permits taken = %d, want %d at most", n, permits)
 					} else if n > most.Load() {
 						most.Store(n)
 					}
-					runtime.Gosched() // let the others in, if they can
-					taken.Add(-weight)
+					runtime.Gosched() // others acquire it, if they can
+					taken.Add(-share)
 					if err := l.Release(t.Context()); err != nil && !errors.Is(err, strategy.ErrLost) { // after a second of a direct grant
 						t.Errorf("Release() = %v, want nil", err)
 					}
@@ -428,7 +428,7 @@ func TestSetPermits(t *testing.T) {
 	holds = append(holds, try(t, one, name, 2)) // although it was started with one
 	second = wait(t.Context(), one.NewLock(name))
 	inQueue(t, s, name, 1)
-	heavy = wait(t.Context(), five.NewWeightedLock(name, 2))
+	heavy = wait(t.Context(), five.NewMultiPermitLock(name, 2))
 	inQueue(t, s, name, 2)
 	set(one, 7)
 	holds = append(holds, second.got(t), heavy.got(t))
@@ -443,7 +443,7 @@ func TestSetPermits(t *testing.T) {
 			t.Errorf("Extend() = %v, want nil: who holds permits keeps them", err)
 		}
 	}
-	if _, err := five.NewWeightedLock(name, 3).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "there are 2") {
+	if _, err := five.NewMultiPermitLock(name, 3).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "there are 2") {
 		t.Errorf("TryAcquire() of three = %v, want ErrRefused, and that there are 2", err)
 	}
 	for _, l := range slices.Backward(holds[1:]) {
@@ -463,7 +463,7 @@ func TestSetPermits(t *testing.T) {
 		locktest.Release(t, l)
 	}
 	set(one, semaphore.MaxPermits)
-	locktest.Release(t, try(t, one, name, semaphore.MaxWeight))
+	locktest.Release(t, try(t, one, name, semaphore.MaxShare))
 	set(one, 0)
 }
 
@@ -536,14 +536,14 @@ func TestDeadHolder(t *testing.T) {
 		t.Errorf("Extend() of the next = %v, want nil", err)
 	}
 
-	w := wait(t.Context(), locks.NewWeightedLock(name, 2))
+	w := wait(t.Context(), locks.NewMultiPermitLock(name, 2))
 	inQueue(t, s, name, 1)
 	lapse(t, s, next)
 	if err := next.Release(t.Context()); !errors.Is(err, strategy.ErrLost) {
 		t.Errorf("Release() of a hold that has lapsed = %v, want ErrLost", err)
 	}
 	got := w.got(t) // by that release
-	w = wait(t.Context(), locks.NewWeightedLock(name, 2))
+	w = wait(t.Context(), locks.NewMultiPermitLock(name, 2))
 	inQueue(t, s, name, 1)
 	for _, permit := range permitsOf(got, 2) {
 		redistest.Do(t, s, "ZREM", strategy.DefaultKey(name), permit)
@@ -601,7 +601,7 @@ func TestCancelled(t *testing.T) {
 	locks := open(t, s, 2, patient)
 	holder := try(t, locks, name, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	heavy := wait(ctx, locks.NewWeightedLock(name, 2))
+	heavy := wait(ctx, locks.NewMultiPermitLock(name, 2))
 	inQueue(t, s, name, 1)
 	light := wait(t.Context(), locks.NewLock(name))
 	inQueue(t, s, name, 2)
@@ -617,7 +617,7 @@ func TestCancelled(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(10_000))*time.Microsecond)
 		defer cancel()
-		waiters = append(waiters, wait(ctx, locks.NewWeightedLock(name, 1+rand.IntN(2))))
+		waiters = append(waiters, wait(ctx, locks.NewMultiPermitLock(name, 1+rand.IntN(2))))
 	}
 	for _, w := range waiters {
 		if w.end(t); w.err == nil || !errors.Is(w.err, context.DeadlineExceeded) {
@@ -717,7 +717,7 @@ func TestAdopt(t *testing.T) {
 	if err := adopted.Extend(t.Context()); err != nil {
 		t.Errorf("Extend() = %v, want nil", err)
 	}
-	w := wait(t.Context(), locks.NewWeightedLock(name, 3))
+	w := wait(t.Context(), locks.NewMultiPermitLock(name, 3))
 	inQueue(t, s, name, 1)
 	locktest.Release(t, adopted)
 	locktest.Release(t, w.got(t))
@@ -735,7 +735,7 @@ func TestForceRelease(t *testing.T) {
 	if err != nil || seen.Token != stuck.Token() {
 		t.Fatalf("Inspect() = %+v, %v, want the hold that ends first", seen, err)
 	}
-	w := wait(t.Context(), locks.NewWeightedLock(name, 2))
+	w := wait(t.Context(), locks.NewMultiPermitLock(name, 2))
 	inQueue(t, s, name, 1)
 	if err := locks.ForceRelease(t.Context(), seen); err != nil {
 		t.Errorf("ForceRelease() = %v, want nil", err)
@@ -803,7 +803,7 @@ func TestRoundTrips(t *testing.T) {
 }
 
 // TestRequestsOfWaiters: a waiter asks, subscribes and asks for a place. Then it has its permits without another
-// request, however many wait and whatever they weigh.
+// request, however many wait and however many permits they want.
 func TestRequestsOfWaiters(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
 	for _, n := range []int{1, 12} {
@@ -822,7 +822,7 @@ func TestRequestsOfWaiters(t *testing.T) {
 			holder := try(t, locks, name, 2)
 			var waiters []*waiter
 			for i := range n {
-				waiters = append(waiters, wait(t.Context(), locks.NewWeightedLock(name, 1+i%2)))
+				waiters = append(waiters, wait(t.Context(), locks.NewMultiPermitLock(name, 1+i%2)))
 			}
 			inQueue(t, s, name, n)
 			began := time.Now()

@@ -7,9 +7,9 @@ import "context"
 type Semaphore interface {
 	Strategy // NewLock is for one permit
 
-	// NewWeightedLock is NewLock for acquisitions of 1 to 1,000 permits each. An acquisition of more permits than there are is
+	// NewMultiPermitLock is NewLock for acquisitions of 1 to 1,000 permits each. An acquisition of more permits than there are is
 	// [ErrRefused]: it never waits for what cannot come.
-	NewWeightedLock(name string, permits int) Lock
+	NewMultiPermitLock(name string, permits int) Lock
 
 	// SetPermits sets how many permits the lock of that name has, for all processes, until it is set again: 1 to 1,000,000. With
 	// 0 each process goes by its own number again. If there are more permits now, the first waiters have them at once. If there

@@ -101,7 +101,7 @@ func TestNoPermitIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
 		service := Service{Locks: locks.Semaphore(2, strategy.Options{})}
-		others := locks.Semaphore(2, strategy.Options{}).NewWeightedLock("invoice/42", 2) // both permits
+		others := locks.Semaphore(2, strategy.Options{}).NewMultiPermitLock("invoice/42", 2) // both permits
 		err := strategy.Do(t.Context(), others, func(ctx context.Context, _ strategy.Lease) error {
 			return service.Pay(ctx, "42")
 		})

@@ -194,11 +194,11 @@ func TestRefuses(t *testing.T) {
 	defer rw.Close()
 	_, badWith := s.With(func(to *strategy.Options) { *to = bad })
 	_, badWithRW := rw.With(func(to *strategy.Options) { *to = bad })
-	_, tooHeavy := s.NewWeightedLock("lock", 1001).TryAcquire(t.Context())
+	_, tooMany := s.NewMultiPermitLock("lock", 1001).TryAcquire(t.Context())
 	for what, err := range map[string]error{
 		"a semaphore of no permits": noPermits, "a semaphore with a bad TTL": badSemaphore, "a read-write lock with a bad TTL": badReadWriter,
 		"With of a semaphore": badWith, "With of a read-write lock": badWithRW,
-		"SetPermits to less than none": s.SetPermits(t.Context(), "lock", -1), "more permits than a claim may have": tooHeavy,
+		"SetPermits to less than none": s.SetPermits(t.Context(), "lock", -1), "more permits than a claim may have": tooMany,
 	} {
 		if err == nil || !strings.Contains(err.Error(), "allowed") {
 			t.Errorf("%s = %v, want an error that says what is allowed", what, err)

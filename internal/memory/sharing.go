@@ -51,7 +51,7 @@ func (s semaphore) With(change func(*strategy.Options)) (strategy.Strategy, erro
 	return semaphore{made, s.p}, nil
 }
 
-func (s semaphore) NewWeightedLock(name string, permits int) strategy.Lock {
+func (s semaphore) NewMultiPermitLock(name string, permits int) strategy.Lock {
 	return s.NewShare(name, permits)
 }
 
@@ -119,7 +119,7 @@ func inOrder(l *Lock, queue []driver.Claim, permits int, _ bool) int {
 	if len(queue) == 0 {
 		return -1
 	}
-	if wants := Weight(queue[0].Share); wants <= permits && wants > permits-l.Taken() {
+	if wants := PermitsOf(queue[0].Share); wants <= permits && wants > permits-l.Taken() {
 		return -1
 	}
 	return 0
@@ -148,12 +148,13 @@ func firstOfEach(queue []driver.Claim) (reader, writer int) {
 	return slices.IndexFunc(queue, reads), slices.IndexFunc(queue, writes)
 }
 
-func Weight(share int32) int { return int(max(share, 1)) }
+// PermitsOf is how many permits a share is: no share is one.
+func PermitsOf(share int32) int { return int(max(share, 1)) }
 
 // Taken is how many permits the holders have.
 func (l *Lock) Taken() (n int) {
 	for _, h := range l.Holds {
-		n += Weight(h.Share)
+		n += PermitsOf(h.Share)
 	}
 	return n
 }
@@ -479,5 +480,5 @@ func (s Shares) limit(key string) int {
 
 // tooMany reports whether c wants more permits than there are. The caller holds mu.
 func (s Shares) tooMany(c driver.Claim) bool {
-	return s.Permits > 0 && Weight(c.Share) > s.limit(c.Key)
+	return s.Permits > 0 && PermitsOf(c.Share) > s.limit(c.Key)
 }

@@ -117,7 +117,7 @@ func (w *worker) round(ctx context.Context) {
 		op.Share, lock = 1, w.s.(strategy.ReadWriter).NewRLock("k")
 	case w.rules.Permits > 1 && w.rng.IntN(4) == 0:
 		op.Share = 1 + w.rng.IntN(w.rules.Permits)
-		lock = w.s.(strategy.Semaphore).NewWeightedLock("k", op.Share)
+		lock = w.s.(strategy.Semaphore).NewMultiPermitLock("k", op.Share)
 	}
 	var lease strategy.Lease
 	var err error
