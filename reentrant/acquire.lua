@@ -30,11 +30,10 @@ end
 
 local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
 if err then return err end
-redis.call('DEL', KEYS[1]) -- lapsed holds may be left
--- Without a key the next two change nothing, but an ACL that forbids them ends the script here: a
--- lock that could not expire, or could not be released, is not made.
-redis.call('HDEL', KEYS[1], 'owner')
-redis.call('PEXPIREAT', KEYS[1], ends)
+if lock.owner then redis.call('DEL', KEYS[1]) end -- lapsed holds are left
+prove('DEL', KEYS[1]) -- a lock that could not be released, or could not expire, is not made
+prove('HDEL', KEYS[1], 'owner')
+prove('PEXPIREAT', KEYS[1], ends)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fence', fence, 'hold:' .. ARGV[2], ends)
 redis.call('PEXPIREAT', KEYS[1], ends)
 return fence

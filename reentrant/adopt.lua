@@ -24,7 +24,7 @@ local ends = lock.now + ARGV[2]
 if lock.count == 1 then
   local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
   if err then return err end
-  redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- not there yet: an ACL that forbids HDEL forbids all
+  prove('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- who may not end the old hold makes no new one
   redis.call('PEXPIREAT', KEYS[1], ends)
   if redis.call('PTTL', KEYS[1]) == -2 then return nil end -- as in keep
   redis.call('HSET', KEYS[1], 'owner', ARGV[4], 'fence', fence, 'hold:' .. ARGV[3], ends)
@@ -32,7 +32,7 @@ if lock.count == 1 then
   redis.pcall('PUBLISH', ARGV[6], lock.owner) -- pcall: without it waiters wake at the end of the TTL
   return {fence, ARGV[4]}
 end
-redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- not there yet: an ACL that forbids HDEL forbids all
+prove('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- as above
 if not keep(KEYS[1], lock, ARGV[3], ends) then return nil end
 end_hold(KEYS[1], lock, ARGV[1])
 return {lock.fence, lock.owner}

@@ -14,7 +14,8 @@ local function last_fence(counter)
 end
 
 -- Issues and stores the next number: its script's first write, which fails if Redis is out
--- of memory. A number that is not used afterwards does no harm.
+-- of memory. A number that is not used afterwards does no harm. A GET comes before the SET, because what is no
+-- fence stays as it is.
 --
 -- The counter expires keep ms after the time that its number says, however late it is stored. So when the
 -- counter is gone, the server's time is past the number, even if the clock was ahead and was set back.

@@ -4,6 +4,12 @@
 -- ms at which that hold ends. A hold whose time has passed has lapsed: it does not count, even
 -- if its field is still there. The key expires with its latest hold.
 
+-- Raises an error if the user may not run a command that the lock will need. Before Redis 7.0 the command itself has to
+-- tell: it must change nothing.
+local function prove(...)
+  if not (redis.acl_check_cmd and redis.acl_check_cmd(...)) then redis.call(...) end
+end
+
 -- The number that a text of up to 16 digits stands for; otherwise nil.
 local function number(text)
   return string.match(text, '^%d+$') and #text < 17 and tonumber(text) or nil
@@ -21,7 +27,7 @@ end
 local function read_lock(key)
   local fields = redis.pcall('HGETALL', key)
   if fields.err then return fields end
-  local left = redis.call('PTTL', key)
+  local left = fields[1] and redis.call('PTTL', key) or prove('PTTL', key)
   local time = redis.call('TIME') -- after PTTL, so that now + left is never before the key's end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local lock, odd = {now = now, time = time, holds = {}, count = 0, last = 0, lapsed = {}}, nil

@@ -27,7 +27,8 @@ func TestAcquireScript(t *testing.T) {
 	const made = "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner me PX 60000"
 	rows := on("lock fence", mine,
 		// Nobody holds it.
-		row{Name: "free", Reply: "#0", After: made, Runs: "HGETALL PTTL TIME GET SET DEL HDEL PEXPIREAT HSET PEXPIREAT"},
+		row{Name: "free", Reply: "#0", After: made, Runs: "HGETALL TIME GET SET HSET PEXPIREAT"},
+		row{Name: "free, before Redis 7.0", Old: true, Reply: "#0", After: made, Runs: "HGETALL PTTL TIME GET SET DEL HDEL PEXPIREAT HSET PEXPIREAT"},
 		row{Name: "the counter is behind the clock", Before: "SET fence #-1", Reply: "#0", After: made},
 		row{Name: "the counter is at the clock", Time: early, Before: "SET fence #0", Reply: "#1", After: "SET fence #1 PX 90000; HSET lock fence #1 hold:t @60000 owner me PX 60000"},
 		row{Name: "the counter is ahead of the clock", Time: early, Before: "SET fence #700", Reply: "#701", After: "SET fence #701 PX 90000; HSET lock fence #701 hold:t @60000 owner me PX 60000"},
@@ -42,7 +43,10 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "lapsed, and only to re-enter", Args: "me t 60000 1 90000", Before: over, Reply: "nil", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
+		row{Name: "PTTL is forbidden", Forbid: "PTTL", Reply: "-NOPERM forbidden"},
+		row{Name: "PTTL is forbidden, before Redis 7.0", Old: true, Forbid: "PTTL", Reply: "-NOPERM forbidden"},
 		row{Name: "DEL is forbidden", Forbid: "DEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
+		row{Name: "DEL is forbidden, before Redis 7.0", Old: true, Forbid: "DEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
 		row{Name: "HDEL is forbidden", Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
 		row{Name: "PEXPIREAT is forbidden", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
 		row{Name: "HSET is forbidden", Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000"},
@@ -191,7 +195,7 @@ func TestAdoptScript(t *testing.T) {
 	const args = "a 60000 t you 90000 free"
 	rows := on("lock fence", args,
 		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me",
-			Runs: "HGETALL PTTL TIME GET SET HDEL PEXPIREAT PTTL HSET HDEL PUBLISH"},
+			Runs: "HGETALL PTTL TIME GET SET PEXPIREAT PTTL HSET HDEL PUBLISH"},
 		row{Name: "the only hold, for less", Time: early, Args: "a 4000 t you 90000 free", Before: "SET fence #5; " + one, Reply: "[#6 you]",
 			After: "SET fence #6 PX 90000; HSET lock fence #6 hold:t @4000 owner you PX 4000", Heard: "free me"},
 		row{Name: "the only hold, and its fence is kept for ever", Args: "a 60000 t you 0 free", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me"},
