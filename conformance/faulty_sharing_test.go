@@ -215,11 +215,11 @@ var sharingMutants = []mutant{
 		}}),
 	},
 	{
-		name: "weights are ignored", killed: []string{"Weights", "TooManyPermits"},
+		name: "numbers of permits are ignored", killed: []string{"SeveralPermits", "TooManyPermits"},
 		claims: onShares(func(c *driver.Claim) { c.Share = min(c.Share, 1) }),
 	},
 	{
-		name: "a waiter for several has what is there", killed: []string{"Weights"},
+		name: "a waiter for several has what is there", killed: []string{"SeveralPermits"},
 		claims: shared(sharesMoves{acquire: func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrHeld) && c.Share > 1 {
@@ -230,7 +230,7 @@ var sharingMutants = []mutant{
 		}}),
 	},
 	{
-		name: "an attempt for several that is refused keeps what was there", killed: []string{"Weights"},
+		name: "an attempt for several that is refused keeps what was there", killed: []string{"SeveralPermits"},
 		claims: shared(sharesMoves{acquire: func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			g, err := p.Acquire(ctx, c)
 			if errors.Is(err, strategy.ErrHeld) && c.Share > 1 {
@@ -241,7 +241,7 @@ var sharingMutants = []mutant{
 		}}),
 	},
 	{
-		name: "a release of several gives one back", killed: []string{"Weights", "PermitsApart", "PermitsLeaveNothing"},
+		name: "a release of several gives one back", killed: []string{"SeveralPermits", "PermitsApart", "PermitsLeaveNothing"},
 		claims: shared(sharesMoves{release: func(p memory.Shares, ctx context.Context, op memory.Op, c driver.Claim) error {
 			p.Change(c.Key, func(l *memory.Lock) {
 				if h := l.Hold(c.Token); h != nil && h.Share > 1 {
@@ -279,18 +279,18 @@ var sharingMutants = []mutant{
 		claims: shared(sharesMoves{pick: last}),
 	},
 	{
-		name: "a release serves waiters out of order", killed: []string{"HeavyNotOvertaken"},
+		name: "a release serves waiters out of order", killed: []string{"ManyPermitsNotOvertaken"},
 		claims: releasing(anybody),
 	},
 	{
-		name: "grants newcomers a share next to the holders", killed: []string{"HeavyNotOvertaken", "WriterNotStarved"},
+		name: "grants newcomers a share next to the holders", killed: []string{"ManyPermitsNotOvertaken", "WriterNotStarved"},
 		claims: shared(sharesMoves{acquire: func(p memory.Shares, ctx context.Context, c driver.Claim) (driver.Grant, error) {
 			p.Next = itself(p.Next, c)
 			return p.Acquire(ctx, c)
 		}}),
 	},
 	{
-		name: "a waiter that gives up leaves those behind it waiting", killed: []string{"HeavyGivesUp", "WriterGivesUp"},
+		name: "a waiter that gives up leaves those behind it waiting", killed: []string{"ManyPermitsGiveUp", "WriterGivesUp"},
 		claims: shared(sharesMoves{release: func(p memory.Shares, ctx context.Context, op memory.Op, c driver.Claim) error {
 			if op == memory.OpUndo {
 				p.Next = nobody

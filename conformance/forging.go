@@ -24,7 +24,7 @@ func forging() []Property {
 				if t.OpenPermits != nil {
 					name := t.name + "/permits"
 					a, b := t.sharer("A", 3, ample).on(name), t.sharer("B", 3, ample).on(name)
-					t.forgedNextTo(a.weighing(2), b.weighing(2), "three permits are free")
+					t.forgedNextTo(a.wanting(2), b.wanting(2), "three permits are free")
 				}
 				if t.OpenRW != nil {
 					name := t.name + "/read"

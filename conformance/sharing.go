@@ -37,7 +37,7 @@ func sharing() []Property {
 				var taken atomic.Int64
 				together, meet := make(chan struct{}), sync.Once{}
 				t.competeAs(func(who string, o strategy.Options) *contender {
-					return t.sharer(who, permits, o).weighing(int(who[0]-'A')%2 + 1)
+					return t.sharer(who, permits, o).wanting(int(who[0]-'A')%2 + 1)
 				}, 4, 4, 4, func(h *hold) error {
 					own := int64(h.c.permits)
 					n := taken.Add(own)
@@ -59,17 +59,17 @@ func sharing() []Property {
 			},
 		},
 		{
-			Name: "Weights", Group: group, Scripted: true,
+			Name: "SeveralPermits", Group: group, Scripted: true,
 			Clause: "An acquisition of several permits gets all of them or none, and all come back with its release.",
 			check: func(t *trial) {
 				a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
-				two := a.weighing(2).try().want(nil, "three permits are free")
-				b.weighing(2).try().want(strategy.ErrHeld, "one permit is free, and B wants two")
+				two := a.wanting(2).try().want(nil, "three permits are free")
+				b.wanting(2).try().want(strategy.ErrHeld, "one permit is free, and B wants two")
 				b.try().want(nil, "one permit is free: the attempt that was refused has taken nothing")
 				a.try().want(strategy.ErrHeld, "all three are taken, two of them by one holder")
 				two.extend().want(nil, "A holds two permits")
 				two.release().want(nil, "A holds two permits")
-				b.weighing(2).try().want(nil, "A has released two permits")
+				b.wanting(2).try().want(nil, "A has released two permits")
 				a.try().want(strategy.ErrHeld, "B holds all three")
 			},
 		},
@@ -78,12 +78,12 @@ func sharing() []Property {
 			Clause: "An acquisition of more permits than there are is refused, and does not wait for what cannot come.",
 			check: func(t *trial) {
 				a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
-				b.weighing(4).try().want(strategy.ErrRefused, "there are three")
-				all := a.weighing(3).try().want(nil, "all three are free: what was refused took none")
-				b.weighing(4).try().want(strategy.ErrRefused, "there are three, free or not")
-				b.weighing(4).acquire().want(strategy.ErrRefused, "there are three, however long B waits")
+				b.wanting(4).try().want(strategy.ErrRefused, "there are three")
+				all := a.wanting(3).try().want(nil, "all three are free: what was refused took none")
+				b.wanting(4).try().want(strategy.ErrRefused, "there are three, free or not")
+				b.wanting(4).acquire().want(strategy.ErrRefused, "there are three, however long B waits")
 				all.release().want(nil, "A holds all three")
-				b.weighing(3).try().want(nil, "all three are free: what was refused does not wait")
+				b.wanting(3).try().want(nil, "all three are free: what was refused does not wait")
 			},
 		},
 		{
@@ -106,34 +106,34 @@ func sharing() []Property {
 			},
 		},
 		{
-			Name: "HeavyNotOvertaken", Group: group, Scripted: true,
+			Name: "ManyPermitsNotOvertaken", Group: group, Scripted: true,
 			Clause: "A waiter for many permits is not overtaken by those that come later and want few, if the lock says that it is fair.",
 			check: func(t *trial) {
 				a, b, c, d := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample), t.sharer("D", 3, ample)
 				t.needs(t.Fair, "Subject.Fair is false")
-				one, two := a.try().want(nil, "three permits are free"), a.weighing(2).try().want(nil, "two permits are free")
-				heavy := b.weighing(3).queues(1)
+				one, two := a.try().want(nil, "three permits are free"), a.wanting(2).try().want(nil, "two permits are free")
+				many := b.wanting(3).queues(1)
 				light := c.queues(2)
 				one.release().want(nil, "A holds it")
 				d.try().want(strategy.ErrHeld, "one permit is free, and it is kept for B")
 				released := time.Now()
 				two.release().want(nil, "A holds two permits")
-				inOrder(t, heavy.done, released, light)
-				heavy.k.want(nil, "it is its turn").release().want(nil, "B holds all three")
+				inOrder(t, many.done, released, light)
+				many.k.want(nil, "it is its turn").release().want(nil, "B holds all three")
 				light.wait("B has released").want(nil, "it is its turn")
 			},
 		},
 		{
-			Name: "HeavyGivesUp", Group: group, Scripted: true,
+			Name: "ManyPermitsGiveUp", Group: group, Scripted: true,
 			Clause: "When a waiter for many permits gives up, those behind it have what is free, without a release.",
 			check: func(t *trial) {
 				a, b, c := t.sharer("A", 2, t.patient()), t.sharer("B", 2, t.patient()), t.sharer("C", 2, t.patient())
 				t.needs(t.Fair, "Subject.Fair is false")
 				a.try().want(nil, "two permits are free")
-				heavy := b.weighing(2).queues(1)
+				many := b.wanting(2).queues(1)
 				light := c.queues(2)
-				heavy.cancel(errors.New("called off"))
-				heavy.wait("its context is cancelled").want(strategy.ErrHeld, "one permit is free, and B wants two")
+				many.cancel(errors.New("called off"))
+				many.wait("its context is cancelled").want(strategy.ErrHeld, "one permit is free, and B wants two")
 				light.wait("B has given up, and one permit is free").want(nil, "it is its turn")
 			},
 		},
@@ -166,7 +166,7 @@ func sharing() []Property {
 				second.release().want(nil, "A holds it")
 				b.try().want(strategy.ErrHeld, "one is taken, and there is one")
 				third.release().want(nil, "A holds it")
-				b.weighing(2).try().want(strategy.ErrRefused, "there is one")
+				b.wanting(2).try().want(strategy.ErrRefused, "there is one")
 				b.try().want(nil, "it is free")
 				a.try().want(strategy.ErrHeld, "there is one, and B has it")
 			},
@@ -176,12 +176,12 @@ func sharing() []Property {
 			Clause: "When the number of permits is lowered below what a waiter wants, its wait ends with ErrRefused, and those behind it have their turn.",
 			check: func(t *trial) {
 				a, b, c := t.sharer("A", 2, t.patient()), t.sharer("B", 2, t.patient()), t.sharer("C", 2, t.patient())
-				h := a.weighing(2).try().want(nil, "both permits are free")
-				heavy := b.weighing(2).start().settles()
+				h := a.wanting(2).try().want(nil, "both permits are free")
+				many := b.wanting(2).start().settles()
 				light := c.start().settles()
 				a.setPermits(1)
 				h.release().want(nil, "A keeps what it holds")
-				heavy.wait("there is one permit").want(strategy.ErrRefused, "there is one, and B wants two")
+				many.wait("there is one permit").want(strategy.ErrRefused, "there is one, and B wants two")
 				light.wait("A has released").want(nil, "the permit is free, and B does not wait any more")
 			},
 		},
@@ -208,8 +208,8 @@ func sharing() []Property {
 				long := a.try().want(nil, "four permits are free")
 				kept := k.try().want(nil, "three permits are free")
 				kept.keepAlive(0)
-				d.weighing(2).try().want(nil, "two permits are free").detach() // as if it had died
-				b.weighing(2).start().wait("D's TTL is over").want(nil, "D's TTL is over")
+				d.wanting(2).try().want(nil, "two permits are free").detach() // as if it had died
+				b.wanting(2).start().wait("D's TTL is over").want(nil, "D's TTL is over")
 				b.try().wantHeldBy(kept, "A and K keep theirs")
 				kept.extend().want(nil, "K keeps its permit alive")
 				long.extend().want(nil, "A's TTL is long, whatever D's was")
@@ -237,13 +237,13 @@ func sharing() []Property {
 			check: func(t *trial) {
 				a, b, c := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample)
 				first := a.try().want(nil, "three permits are free")
-				second := b.weighing(2).try().want(nil, "two permits are free")
+				second := b.wanting(2).try().want(nil, "two permits are free")
 				if first.lease.Token() == second.lease.Token() {
 					t.failf("the token of both A and B is %q, want one of its own for each", first.lease.Token())
 				}
 				second.release().want(nil, "B holds two permits")
 				first.extend().want(nil, "A holds a permit, whether B does or not")
-				third := c.weighing(2).try().want(nil, "B has released two permits")
+				third := c.wanting(2).try().want(nil, "B has released two permits")
 				first.release().want(nil, "A holds a permit")
 				third.extend().want(nil, "C holds two permits, whether A does or not")
 				third.release().want(nil, "C holds two permits")
@@ -284,11 +284,11 @@ func sharing() []Property {
 			check: func(t *trial) {
 				a, b, c := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample)
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
-				one, two := a.try().want(nil, "three permits are free"), b.weighing(2).try().want(nil, "two permits are free")
-				gaveUp := c.weighing(2).start().settles()
+				one, two := a.try().want(nil, "three permits are free"), b.wanting(2).try().want(nil, "two permits are free")
+				gaveUp := c.wanting(2).start().settles()
 				gaveUp.cancel(errors.New("called off"))
 				gaveUp.wait("its context is cancelled")
-				waiter := c.weighing(3).start().settles()
+				waiter := c.wanting(3).start().settles()
 				two.release().want(nil, "B holds two permits")
 				one.release().want(nil, "A holds one permit")
 				waiter.wait("all have released").want(nil, "all have released").release().want(nil, "C holds three permits")
@@ -306,8 +306,8 @@ func (t *trial) sharer(who string, permits int, o strategy.Options) *contender {
 	})
 }
 
-// weighing returns the same contender, which wants that number of permits at once.
-func (c *contender) weighing(permits int) *contender {
+// wanting returns the same contender, which wants that number of permits at once.
+func (c *contender) wanting(permits int) *contender {
 	other := *c
 	other.permits = permits
 	return other.on(c.lock.Name())

@@ -59,7 +59,7 @@ var groups = []group{
 	{title: "… each hold on its own terms", properties: []string{"ReentryRenewal", "ReentryOwnTTL", "ReentryDeadHold", "ReentryAdopt"}},
 
 	{title: permitsTitle, properties: []string{"PermitsBound", "PermitsUnderContention", "PermitsApart", "PermitsOnlyOwn", "PermitFences", "DeadPermits", "PermitsLeaveNothing"}},
-	{title: "… some with several permits", properties: []string{"Weights", "TooManyPermits", "PermitsInOrder", "HeavyNotOvertaken", "HeavyGivesUp"}},
+	{title: "… some with several permits", properties: []string{"SeveralPermits", "TooManyPermits", "PermitsInOrder", "ManyPermitsNotOvertaken", "ManyPermitsGiveUp"}},
 	{title: "… their number can be changed", properties: []string{"PermitsRaised", "PermitsLowered", "TooManyNow", "PermitsForAll"}},
 	{title: readersTitle, properties: []string{"ReadersTogether", "WriterAlone", "WithinItself", "ReadersAndWriters", "ReadersOnlyOwn", "DeadReader", "WriterFences", "ReadersLeaveNothing"}},
 	{title: "… in turns: neither side starves", properties: []string{"WriterNotStarved", "ReadersNotStarved", "WriterGivesUp", "Downgrade"}},
