@@ -438,7 +438,8 @@ func TestForeignKey(t *testing.T) {
 // Owners re-enter where the algorithm lets them; nobody else does.
 func TestOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := lockstest.Memory{Reentrant: true}
+		var m lockstest.Memory
+		m.Reentrant = true
 		s := open(t, &m, strategy.Options{})
 		me := strategy.WithOwner(bg, "me")
 		a, err := s.NewLock(name).Acquire(me)

@@ -519,7 +519,8 @@ func allForTheMaximumHold(t *testing.T) {
 
 func allReentrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := lockstest.Memory{Reentrant: true}
+		var m lockstest.Memory
+		m.Reentrant = true
 		s := open(t, &m, strategy.Options{})
 		outer := takeAll(t, all(t, s, "a", "b"))
 		ctx, cancel := outer.Context(bg)

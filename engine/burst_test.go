@@ -391,7 +391,7 @@ func fails(n int) lockstest.Fault {
 // An owner may hold the lock already: it does not wait for the first attempt of another.
 func TestFirstAttemptOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &lockstest.Memory{Reentrant: true}
+		m := reentrant()
 		s := open(t, m, strategy.Options{})
 		outer := takeAs(t, s, "me")
 		m.Intercept(slow(op/2, 0))

@@ -139,7 +139,8 @@ func TestTurns(t *testing.T) {
 		how := tt.how
 		t.Run(fmt.Sprintf("%v, re-entrant %v", how, tt.reenters), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := lockstest.Memory{Reentrant: tt.reenters}
+				var m lockstest.Memory
+				m.Reentrant = tt.reenters
 				m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
 				over, stop := context.WithTimeout(bg, tt.span)
 				defer stop()
@@ -646,7 +647,8 @@ func TestNextHeadLearnsOfALostRelease(t *testing.T) {
 // adopts it. Then the server knows its owner, and grants the lock to no other.
 func TestTurnOfOwners(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := lockstest.Memory{Reentrant: true}
+		var m lockstest.Memory
+		m.Reentrant = true
 		r := record(&m)
 		s := open(t, &m, strategy.Options{Wait: strategy.WaitPoll})
 		holder := take(t, s)
@@ -696,7 +698,8 @@ func ownerAt(m *lockstest.Memory) string {
 // lock releases it, although it waits for the first.
 func TestAdoptionBesideAWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := lockstest.Memory{Reentrant: true}
+		var m lockstest.Memory
+		m.Reentrant = true
 		a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
 		waiters := inLine(t, a, 3)
 		other := wait(bg, b)
@@ -723,7 +726,8 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 	} {
 		t.Run("once more"+what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := lockstest.Memory{Reentrant: true}
+				var m lockstest.Memory
+				m.Reentrant = true
 				r := record(&m)
 				a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
 				holder := take(t, a)
@@ -760,7 +764,7 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 // is handed over.
 func TestReenteredHoldIsNotHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &lockstest.Memory{Reentrant: true}
+		m := reentrant()
 		s := open(t, m, strategy.Options{})
 		ctx := strategy.WithOwner(bg, "me")
 		holder := take(t, s)
@@ -781,7 +785,7 @@ func TestReenteredHoldIsNotHandedOver(t *testing.T) {
 // In the context of a re-entrant lock's lease the lock is granted again, however it came to the lease.
 func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &lockstest.Memory{Reentrant: true}
+		m := reentrant()
 		s := open(t, m, strategy.Options{})
 		for _, w := range inLine(t, s, 5) {
 			held, cancel := w.got(t).Context(bg)

@@ -345,7 +345,7 @@ func TestLateReentry(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := &lockstest.Memory{Reentrant: true}
+				m := reentrant()
 				r := record(m)
 				s := open(t, m, strategy.Options{})
 				holder := take(t, open(t, m, strategy.Options{}))

@@ -146,7 +146,7 @@ func TestCloseDuringAnAttempt(t *testing.T) {
 // TestDoneContextMakesNoAttempt: a waiter that may hold the lock already does not ask when its ctx is done.
 func TestDoneContextMakesNoAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &lockstest.Memory{Reentrant: true}
+		m := reentrant()
 		attempts := 0
 		s := open(t, m, strategy.Options{Observe: func(e strategy.Event) {
 			if e.Kind == strategy.EventAttempt {
@@ -280,7 +280,7 @@ func (p nameless) Watch(ctx context.Context, c driver.Claim, fn func(driver.Noti
 // TestDirectGrantNamesTheOwner: who gives up behind an owner with a direct grant learns its name.
 func TestDirectGrantNamesTheOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := nameless{&lockstest.Memory{Reentrant: true}}
+		m := nameless{reentrant()}
 		s := open(t, m, strategy.Options{})
 		holder := take(t, open(t, m, strategy.Options{}))
 		first := wait(as("me"), s)
@@ -383,7 +383,7 @@ func TestPollerBehindABlockedLine(t *testing.T) {
 // TestReentrantHeadIsAdmitted: the head of a line asks at once when its owner has got the lock elsewhere.
 func TestReentrantHeadIsAdmitted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &lockstest.Memory{Reentrant: true}
+		m := reentrant()
 		s := open(t, m, strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }})
 		holder := take(t, open(t, m, strategy.Options{}))
 		w := wait(as("me"), s)
@@ -410,7 +410,7 @@ func TestOwnerAsksOnce(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				m := &lockstest.Memory{Reentrant: true}
+				m := reentrant()
 				r := record(m)
 				s := open(t, m, strategy.Options{RetryOnError: true})
 				holder := take(t, open(t, m, strategy.Options{}))

@@ -302,7 +302,8 @@ func TestEventsOfALateAdoption(t *testing.T) {
 // that it is lost.
 func TestLossOfWhatNobodyHasYet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := lockstest.Memory{Reentrant: true}
+		var m lockstest.Memory
+		m.Reentrant = true
 		var d diary
 		s := open(t, &m, strategy.Options{})
 		first := take(t, s)

@@ -704,7 +704,8 @@ func passFails(t *testing.T, pass lockstest.Op, reenters bool, o strategy.Option
 		for _, others := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", tt.what, others), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					m := lockstest.Memory{Reentrant: reenters}
+					var m lockstest.Memory
+					m.Reentrant = reenters
 					r := record(&m)
 					s := open(t, &m, o)
 					waiters := inLine(t, s, 2)
@@ -1060,7 +1061,7 @@ func TestMixedLine(t *testing.T) {
 // Owners wait for a re-entrant lock as all do, and get in past the line if they hold it.
 func TestQueueOfOwners(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &lockstest.Memory{Reentrant: true}
+		m := reentrant()
 		a, b := houses(t, m, strategy.Options{})
 		holder := take(t, a)
 		me, you := strategy.WithOwner(bg, "me"), strategy.WithOwner(bg, "you")

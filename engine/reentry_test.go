@@ -30,7 +30,11 @@ func takeAs(t *testing.T, s strategy.Strategy, owner string) strategy.Lease {
 	return lease
 }
 
-func reentrant() *lockstest.Memory { return &lockstest.Memory{Reentrant: true} }
+func reentrant() *lockstest.Memory {
+	m := &lockstest.Memory{}
+	m.Reentrant = true
+	return m
+}
 
 // TestOwnerGetsInBesideWaiters: behind those who wait for it, it would wait for itself.
 func TestOwnerGetsInBesideWaiters(t *testing.T) {

@@ -1,10 +1,6 @@
 package lockstest
 
-import (
-	"context"
-
-	"github.com/lockstrategies/locks/internal/memory"
-)
+import "context"
 
 // A Fault decides what becomes of a request to the server. There are [Unreachable], [LostReply] and [Refuse]; a test may
 // write others, such as a slow network:
@@ -27,7 +23,7 @@ import (
 // The caller waits no longer than the request's time-out. When that comes, or ctx ends, the caller gets
 // strategy.ErrUnknown. The request goes on, and may take effect later, as with a server that was frozen and thaws. The
 // fault's ctx does not end with that time-out: to lose a request, return, and do not wait for it.
-type Fault = memory.Fault
+type Fault func(ctx context.Context, r Request, serve func() error) error
 
 // Unreachable is a [Fault]: the request reaches no server. The caller gets strategy.ErrUnsent, and nothing has changed.
 func Unreachable(context.Context, Request, func() error) error {

@@ -139,7 +139,9 @@ func ExampleLease_Release_unknown() {
 // A re-entrant lock is granted to its owner again, and refuses every other owner. Here the server in memory
 // stands for reentrant.New.
 func ExampleWithOwner_reentrant() {
-	locks, err := engine.New(&lockstest.Memory{Reentrant: true}, strategy.Options{})
+	var server lockstest.Memory
+	server.Reentrant = true
+	locks, err := engine.New(&server, strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -252,7 +252,8 @@ func TestRealLock(t *testing.T) {
 			t.Parallel()
 			kinds := map[string]int{}
 			for seed := range uint64(6) {
-				m := &lockstest.Memory{Reentrant: r.Reentrant}
+				m := &lockstest.Memory{}
+				m.Reentrant = r.Reentrant
 				open := onProtocol(m)
 				switch {
 				case r.Permits > 1:
