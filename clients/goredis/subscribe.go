@@ -45,7 +45,7 @@ func (l *listening) Home(ctx context.Context, channel string) (server any, err e
 }
 
 // Dial leaves the connection to the first command: go-redis makes none without one.
-func (l *listening) Dial(ctx context.Context, ln *subscription.Line) (subscription.Conn, error) {
+func (l *listening) Dial(ctx context.Context, ln *subscription.Link) (subscription.Conn, error) {
 	at := ln.Server.(*redis.Client)
 	return &listener{n: l.n, at: at, ctx: ctx, ps: at.Subscribe(ctx), made: make(chan struct{})}, nil
 }

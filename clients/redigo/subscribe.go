@@ -31,7 +31,7 @@ func (l *listening) Stale(born, used time.Time) bool {
 }
 
 // Dial also asks the server for its address, before a subscription forbids that.
-func (l *listening) Dial(ctx context.Context, _ *subscription.Line) (subscription.Conn, error) {
+func (l *listening) Dial(ctx context.Context, _ *subscription.Link) (subscription.Conn, error) {
 	dialled, err := client.Call(ctx, &l.n.dials, l.dial, listener.Close)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// The node's line for subscriptions: taking back, limits, failed dials.
+// The node's link for subscriptions: taking back, limits, failed dials.
 package redigonode
 
 import (

@@ -44,10 +44,10 @@ func atRest(n *node) bool {
 }
 
 func noticed(n *node) bool {
-	n.line.mu.Lock()
-	defer n.line.mu.Unlock()
+	n.pipe.mu.Lock()
+	defer n.pipe.mu.Unlock()
 	select {
-	case <-n.line.lent.ended:
+	case <-n.pipe.lent.ended:
 		return true
 	default:
 		return false

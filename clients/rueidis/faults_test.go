@@ -242,7 +242,7 @@ func TestCallersLeaveAndOthersStay(t *testing.T) {
 		t.Errorf("said %q, want nothing of those who had left", said)
 	}
 	if s.dialled() != 2 {
-		t.Errorf("%d connections, want the client's own and the line", s.dialled())
+		t.Errorf("%d connections, want the client's own and the pipe", s.dialled())
 	}
 
 	// Those who leave in the middle of a batch.
@@ -253,7 +253,7 @@ func TestCallersLeaveAndOthersStay(t *testing.T) {
 	alone = call(t.Context(), soon(), "first")
 	sends("first")
 	leaver, stays = call(ctx, soon(), "goes"), call(t.Context(), soon(), "remains")
-	verdict.Eventually(t, "two wait", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.queue) == 2 })
+	verdict.Eventually(t, "two wait", func() bool { n.pipe.mu.Lock(); defer n.pipe.mu.Unlock(); return len(n.pipe.queue) == 2 })
 	if err := srv.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestConnectionThatDiedAtRest(t *testing.T) {
 	n := newNode(t, optionsOf(t, srv))
 	echo(t, n, "before")
 	redistest.Skip(t, srv.Restart(t.Context()), "that a restart is passed over")
-	n.line.lent.used = time.Now().Add(-2 * probeAfter)
+	n.pipe.lent.used = time.Now().Add(-2 * probeAfter)
 	echo(t, n, "after")
 }
 
@@ -370,7 +370,7 @@ func TestLostReplyOnAcquireIsUndone(t *testing.T) {
 			other := newNode(t, optionsOf(t, r.Nodes[0].Server()))
 			verdict.Eventually(t, "the lock is free", func() bool {
 				reply, err := other.Do(t.Context(), soon(), "EXISTS", "lock:{"+what+"}")
-				return err == nil && reply == int64(0) && !n.line.unsettled()
+				return err == nil && reply == int64(0) && !n.pipe.unsettled()
 			})
 			if !n.Ordered() {
 				t.Error("Ordered = false, want true")
@@ -456,10 +456,10 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 			t.Errorf("%s = %v, want the server's words", what, err)
 		}
 	}
-	lt := n.line.lent
+	lt := n.pipe.lent
 	_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
 	refused("SET", err)
-	if n.line.lent == lt {
+	if n.pipe.lent == lt {
 		t.Error("the connection is not left")
 	}
 	if got := receive(t, "the subscription's end", h.Ends); !errors.Is(got, subscription.ErrReplaced) {

@@ -137,11 +137,11 @@ func TestLoneCallerStays(t *testing.T) {
 		synctest.Wait()
 		for range 100 {
 			echo(t, n, "x")
-			n.line.mu.Lock()
-			if n.line.busy {
+			n.pipe.mu.Lock()
+			if n.pipe.busy {
 				t.Error("who was alone has left something to do")
 			}
-			n.line.mu.Unlock()
+			n.pipe.mu.Unlock()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		got := call(n, ctx, soon(), "HOLD", "k")
@@ -211,7 +211,7 @@ func TestCallersLeaveABatch(t *testing.T) {
 		noError(t, "the next session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 		wantSeen(t, m, "PING", 1) // nothing is left to wait for
 		if m.Dialled() != 3 {
-			t.Errorf("%d connections, want the client's own, the line and one for sessions", m.Dialled())
+			t.Errorf("%d connections, want the client's own, the pipe and one for sessions", m.Dialled())
 		}
 	})
 }
@@ -394,8 +394,8 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 							noError(t, "SET behind it", err)
 						} else {
 							want(t, "SET behind it", err, c.kind)
-							if len(n.line.toKill) != 1 || n.line.lent != nil {
-								t.Errorf("%d are to be killed, by %v, want 1, nil", len(n.line.toKill), n.line.lent)
+							if len(n.pipe.toKill) != 1 || n.pipe.lent != nil {
+								t.Errorf("%d are to be killed, by %v, want 1, nil", len(n.pipe.toKill), n.pipe.lent)
 							}
 						}
 						if n.Ordered() != c.ordered {
@@ -430,7 +430,7 @@ func TestProbeCounts(t *testing.T) {
 		wantReturns("at first", 0, 0)
 		m.Cut()
 		wantReturns("after a loss", 1, 0)
-		time.Sleep(2 * probeAfter) // the line has another look at its connection
+		time.Sleep(2 * probeAfter) // the pipe has another look at its connection
 		wantReturns("once more", 1, 1)
 		time.Sleep(2 * probeAfter)
 		m.Cut()
@@ -474,11 +474,11 @@ func TestReplicaIsLeftNotTooOften(t *testing.T) {
 		}{{0, 2}, {0, 1}, {client.LeaveEvery - 1, 1}, {1, 2}} {
 			time.Sleep(c.after)
 			h, _ := nodetest.Subscribe(t, n, "c")
-			lt, asked := n.line.lent, m.Seen("SET")
+			lt, asked := n.pipe.lent, m.Seen("SET")
 			_, err := n.Do(t.Context(), soon(), "SET", "k")
 			want(t, "SET", err, strategy.ErrRefused)
 			synctest.Wait()
-			if got := m.Seen("SET") - asked; got != c.asked || (n.line.lent != lt) != (c.asked > 1) {
+			if got := m.Seen("SET") - asked; got != c.asked || (n.pipe.lent != lt) != (c.asked > 1) {
 				t.Errorf("%v later: asked %d times, want %d, and another connection for each", c.after, got, c.asked)
 			}
 			if left := len(h.Ends) > 0; left != (c.asked > 1) {
@@ -532,7 +532,7 @@ func TestCloseInMemory(t *testing.T) {
 			close(let)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if m.Open() != 1 || n.line.lent != nil {
+			if m.Open() != 1 || n.pipe.lent != nil {
 				t.Errorf("%d connections are open, want the client's own", m.Open())
 			}
 		}
@@ -632,7 +632,7 @@ func TestSessionsConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemory(t)
 		o := m.options()
-		o.BlockingPoolSize = 2 // one is the line's
+		o.BlockingPoolSize = 2 // one is the pipe's
 		n := newNode(t, o)
 		echo(t, n, "x")
 		in := func(fn func(c driver.Conn) error) {

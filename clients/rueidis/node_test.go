@@ -98,9 +98,9 @@ func TestCallersShareAPacket(t *testing.T) {
 		})
 	}
 	verdict.Eventually(t, "ten wait", func() bool {
-		n.line.mu.Lock()
-		defer n.line.mu.Unlock()
-		return len(n.line.queue) == 10
+		n.pipe.mu.Lock()
+		defer n.pipe.mu.Unlock()
+		return len(n.pipe.queue) == 10
 	})
 	if strings.Contains(saidOn(line), "crowd") {
 		t.Error("the crowd was sent before the one before it was answered")
@@ -110,7 +110,7 @@ func TestCallersShareAPacket(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if s.dialled() != 2 { // the client's own, and the line's
+	if s.dialled() != 2 { // the client's own, and the pipe's
 		t.Errorf("%d connections, want 2", s.dialled())
 	}
 }
@@ -141,9 +141,9 @@ func TestClose(t *testing.T) {
 	redistest.Skip(t, srv.Freeze(t.Context()), "what Close does to calls under way")
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "sent"); first <- err }()
-	verdict.Eventually(t, "one is sent", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.flight) == 1 })
+	verdict.Eventually(t, "one is sent", func() bool { n.pipe.mu.Lock(); defer n.pipe.mu.Unlock(); return len(n.pipe.flight) == 1 })
 	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "queued"); second <- err }()
-	verdict.Eventually(t, "one is queued", func() bool { n.line.mu.Lock(); defer n.line.mu.Unlock(); return len(n.line.queue) == 1 })
+	verdict.Eventually(t, "one is queued", func() bool { n.pipe.mu.Lock(); defer n.pipe.mu.Unlock(); return len(n.pipe.queue) == 1 })
 	began := time.Now()
 	if err := n.Close(); err != nil {
 		t.Errorf("Close = %v", err)
@@ -178,7 +178,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 		t.Error(err)
 	}
 	n.Close()
-	// The line and the session's went back to the client's pool; that with subscriptions
+	// The pipe and the session's went back to the client's pool; that with subscriptions
 	// is closed.
 	verdict.Eventually(t, "no subscription is left", func() bool {
 		return !strings.Contains(fmt.Sprintf("%s", redistest.Do(t, srv, "CLIENT", "LIST")), "sub=1")

@@ -41,7 +41,7 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 	}
 	if lt.replica {
 		n.discard(lt)
-		n.line.abandon()
+		n.pipe.abandon()
 		return n.refused(errors.New("READONLY the server is a replica"))
 	}
 	s := &session{n: n, ctx: ctx, due: due, lent: lt}
@@ -53,7 +53,7 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 // to a PING shows that: it comes after their answers, or from a connection that has killed theirs. A
 // refusal is an answer, too.
 func (n *node) settle(ctx context.Context, due time.Time) error {
-	if !n.line.unsettled() {
+	if !n.pipe.unsettled() {
 		return nil
 	}
 	_, err := n.Do(ctx, due, "PING", "")
@@ -95,16 +95,16 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	s.left.Note(cmd)
 	results, err := s.lent.ask(s.ctx, s.due, s.command(cmd, args))
 	if err != nil {
-		s.n.line.killFirst(s.lent.id)
+		s.n.pipe.killFirst(s.lent.id)
 		if isTimeout(err) && !time.Now().Before(s.due) {
 			s.n.silent.Note()
 		}
 		s.broken = lost(err)
 		return nil, s.n.unknown(timeup.With(s.ctx, s.due, s.broken))
 	}
-	if saysReadOnly(results[0]) { // see line.exchange
+	if saysReadOnly(results[0]) { // see pipe.exchange
 		s.replica = true
-		s.n.line.abandon()
+		s.n.pipe.abandon()
 	}
 	return s.n.answered(results[0])
 }

@@ -26,7 +26,7 @@ func TestSessionLeavesNothingBehind(t *testing.T) {
 	o := optionsOf(t, srv)
 	o.BlockingPoolSize = 1
 	n := newNode(t, o)
-	n.unordered.Store(true) // or the line would have the one connection that there is
+	n.unordered.Store(true) // or the pipe would have the one connection that there is
 	leave := func(cmds ...string) {
 		t.Helper()
 		func() {
@@ -182,8 +182,8 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	if got := fmt.Sprintf("%s", redistest.Do(t, srv, "GET", "k")); got != "second" {
 		t.Errorf("k = %s, want second", got)
 	}
-	if len(n.line.toKill) != 0 {
-		t.Errorf("%d connections are still to be killed", len(n.line.toKill))
+	if len(n.pipe.toKill) != 0 {
+		t.Errorf("%d connections are still to be killed", len(n.pipe.toKill))
 	}
 }
 

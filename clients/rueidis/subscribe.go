@@ -66,7 +66,7 @@ func (l *listening) Failed(_ any, kind, err error) error { return l.n.failed(kin
 func (l *listening) Stale(_, _ time.Time) bool { return false }
 
 // Dial has the client call with what comes on the connection.
-func (l *listening) Dial(ctx context.Context, ln *subscription.Line) (subscription.Conn, error) {
+func (l *listening) Dial(ctx context.Context, ln *subscription.Link) (subscription.Conn, error) {
 	key := ""
 	if l.n.cluster {
 		key = ln.Channel
@@ -88,7 +88,7 @@ func (l *listening) Dial(ctx context.Context, ln *subscription.Line) (subscripti
 // A listener is a connection for subscriptions, which the client reads.
 type listener struct {
 	n    *node
-	ln   *subscription.Line
+	ln   *subscription.Link
 	lent *lent
 }
 

@@ -37,7 +37,7 @@ type lent struct {
 	used    time.Time    // when the last reply came
 	ended   <-chan error // hears of the connection's end; nil: the client would not say
 
-	retired bool // it leads to a replica: nobody uses it again; guarded by the line's lock
+	retired bool // it leads to a replica: nobody uses it again; guarded by the pipe's lock
 }
 
 // fresh reports whether the connection can be relied on without a question.
@@ -97,7 +97,7 @@ func (n *node) lend(ctx context.Context, key string) (*lent, error) {
 		old := n.idle.take(cmp.Or(lt.hello, lt.id.ID)) || lt.id.Age > 0
 		switch {
 		case err == nil && lt.replica && old && !last: // a new one may lead to the new primary
-			n.line.abandon()
+			n.pipe.abandon()
 		case err == nil:
 			return lt, nil
 		case wary && !last && isTimeout(err) && !time.Now().Before(due): // silent: it is dead, too

@@ -93,7 +93,7 @@ type node struct {
 	learned   atomic.Pointer[string] // the server's own word for it
 	unordered atomic.Bool            // the server forbids what order needs; for good
 
-	line   line
+	pipe   pipe
 	sub    *subscription.Subscriber
 	calls  *client.Gate // sessions, and calls to a cluster
 	silent client.Silence
@@ -113,7 +113,7 @@ func New(c valkey.Client) driver.Node {
 	n := &node{client: c, cluster: c.Mode() == valkey.ClientModeCluster, calls: client.NewGate()}
 	n.fixed = addressOf(c, n.cluster)
 	n.unordered.Store(n.cluster)
-	n.line.n = n
+	n.pipe.n = n
 	n.sub = newSubscriber(n)
 	return n
 }
@@ -223,7 +223,7 @@ func (n *node) send(ctx context.Context, due time.Time, c command) (any, error) 
 	if n.cluster {
 		return n.route(ctx, due, n.command(c))
 	}
-	return n.line.do(ctx, &op{command: c, due: due})
+	return n.pipe.do(ctx, &op{command: c, due: due})
 }
 
 // Probe asks the server for its role by HELLO, and returns how often another connection for requests took the
@@ -234,13 +234,13 @@ func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	}
 	for range 2 { // the first may find the connection lost, or a replica, the second makes another
 		hello, err := n.Do(ctx, due, "HELLO", "")
-		if !errors.Is(err, strategy.ErrUnknown) && !(err == nil && rediskit.Demoted(hello) && n.line.abandon()) {
+		if !errors.Is(err, strategy.ErrUnknown) && !(err == nil && rediskit.Demoted(hello) && n.pipe.abandon()) {
 			break
 		}
 	}
-	n.line.mu.Lock()
-	defer n.line.mu.Unlock()
-	return n.line.returns.Count
+	n.pipe.mu.Lock()
+	defer n.pipe.mu.Unlock()
+	return n.pipe.returns.Count
 }
 
 // closeGrace is how long Close waits for connections that are being made or closed: valkey-go
@@ -258,7 +258,7 @@ func (n *node) Close() error {
 		return nil
 	}
 	n.calls.Close() // first: no other connection can undo what they leave unconfirmed
-	n.line.close()
+	n.pipe.close()
 	n.sub.Close()
 	n.calls.Wait()
 	n.work.Go(n.sub.Wait)

@@ -152,9 +152,9 @@ func wordsOf(name string) (words []string) {
 
 // typeHomes are names of types that had several meanings, and the folders that declare one. It has one meaning there.
 var typeHomes = map[string][]string{
-	"contender": {"conformance", "lab/contender", "lab/faults"}, // a caller that wants the lock
-	"verdict":   {"conformance", "lab/faults"},                  // what became of a lock in a play
-	"line":      {"clients", "engine", "internal/subscription"},
+	"contender": {"conformance", "lab/contender", "lab/faults"},                       // a caller that wants the lock
+	"verdict":   {"conformance", "lab/faults"},                                        // what became of a lock in a play
+	"line":      {"engine"},                                                           // the waiters of one process for one lock
 	"request":   {"clients", "internal/memory", "internal/subscription", "lockstest"}, // what a client asks of a server
 	"turn":      {},                                                                   // in which a process hands a lock over: a moment, and no type
 }

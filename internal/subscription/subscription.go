@@ -48,9 +48,9 @@ type Client interface {
 	// error is Subscribe's.
 	Home(ctx context.Context, channel string) (server any, err error)
 
-	// Dial makes a connection to the line's server. It returns soon after ctx ends, which also happens when the line
+	// Dial makes a connection to the link's server. It returns soon after ctx ends, which also happens when the link
 	// ends. Failed makes the caller's error of its error: nothing was sent.
-	Dial(ctx context.Context, ln *Line) (Conn, error)
+	Dial(ctx context.Context, ln *Link) (Conn, error)
 
 	// Stale reports whether a connection at rest is too old to be used again, or was used too long ago.
 	Stale(born, used time.Time) bool
@@ -117,17 +117,17 @@ type Subscriber struct {
 
 	mu     sync.Mutex
 	closed bool
-	lines  map[any]*Line  // by server
+	links  map[any]*Link  // by server
 	work   sync.WaitGroup // dials, readers, writers, closing, and who hears of an end
 }
 
 // New makes a Subscriber, which asks for signs of life at the usual times.
 func New(c Client) *Subscriber {
-	return &Subscriber{client: c, PingEvery: PingEvery, PongLimit: PongLimit, lines: map[any]*Line{}}
+	return &Subscriber{client: c, PingEvery: PingEvery, PongLimit: PongLimit, links: map[any]*Link{}}
 }
 
-// A Line is the connection to one server, or the making of it. All is guarded by the Subscriber's lock.
-type Line struct {
+// A Link is the connection to one server, or the making of it. All is guarded by the Subscriber's lock.
+type Link struct {
 	Server  any
 	Channel string // the first: where there are several servers, it leads to this one
 
@@ -207,29 +207,29 @@ func (s *Subscriber) listen(ctx context.Context, server any, channel string, fn 
 	}
 }
 
-// open returns the line to a server, a new one if there is none that can be trusted.
-func (s *Subscriber) open(server any, channel string) *Line {
-	for _, ln := range s.lines {
+// open returns the link to a server, a new one if there is none that can be trusted.
+func (s *Subscriber) open(server any, channel string) *Link {
+	for _, ln := range s.links {
 		if ln.conn != nil && !ln.active && s.client.Stale(ln.born, ln.used) {
 			ln.drop()
 		}
 	}
-	ln := s.lines[server]
+	ln := s.links[server]
 	if ln != nil && ln.conn == nil && timeup.Over(ln.ctx) { // its dial has no time left
 		ln.end(timeup.Err)
 		ln = nil
 	}
 	if ln == nil {
-		ln = &Line{Server: server, Channel: channel, sub: s, topics: topics{}}
-		s.lines[server] = ln
+		ln = &Link{Server: server, Channel: channel, sub: s, topics: topics{}}
+		s.links[server] = ln
 		ln.ctx, ln.cancel = context.WithTimeoutCause(context.Background(), ConfirmLimit, timeup.Err)
 		s.work.Go(ln.dial)
 	}
 	return ln
 }
 
-// dial makes the line's connection.
-func (ln *Line) dial() {
+// dial makes the link's connection.
+func (ln *Link) dial() {
 	s, began := ln.sub, time.Now()
 	conn, err := s.client.Dial(ln.ctx, ln)
 	if err != nil {
@@ -248,7 +248,7 @@ func (ln *Line) dial() {
 }
 
 // request enqueues a command and sees to it that somebody writes it and somebody reads the answer.
-func (ln *Line) request(cmd string, t *topic) {
+func (ln *Link) request(cmd string, t *topic) {
 	r := &Request{Cmd: cmd, topic: t}
 	if t != nil {
 		r.Channel = t.channel
@@ -258,8 +258,8 @@ func (ln *Line) request(cmd string, t *topic) {
 	ln.run()
 }
 
-// run has a line with requests written and read.
-func (ln *Line) run() {
+// run has a link with requests written and read.
+func (ln *Link) run() {
 	if ln.conn == nil || len(ln.asked) == 0 {
 		return
 	}
@@ -278,7 +278,7 @@ func (ln *Line) run() {
 }
 
 // write writes what is enqueued, and ends.
-func (ln *Line) write() {
+func (ln *Link) write() {
 	for {
 		batch := ln.batch()
 		if batch == nil {
@@ -299,7 +299,7 @@ func (ln *Line) write() {
 }
 
 // batch is what is to be written; nil: the writer ends.
-func (ln *Line) batch() []*Request {
+func (ln *Link) batch() []*Request {
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
 	batch := ln.out
@@ -317,7 +317,7 @@ func (ln *Line) batch() []*Request {
 }
 
 // pingDue makes the server say something.
-func (ln *Line) pingDue() {
+func (ln *Link) pingDue() {
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
 	if ln.ended || !ln.active {
@@ -327,8 +327,8 @@ func (ln *Line) pingDue() {
 	ln.ping.Reset(ln.sub.PingEvery)
 }
 
-// read reads until nothing is subscribed and nothing is to be answered, or the line breaks.
-func (ln *Line) read(conn Reader) {
+// read reads until nothing is subscribed and nothing is to be answered, or the link breaks.
+func (ln *Link) read(conn Reader) {
 	for {
 		e, err := conn.Read(ln.sub.PingEvery + ln.sub.PongLimit)
 		switch {
@@ -350,7 +350,7 @@ func (ln *Line) read(conn Reader) {
 }
 
 // Hear passes a message on, also one that comes before its subscription is known to be confirmed.
-func (ln *Line) Hear(channel string, msg []byte) {
+func (ln *Link) Hear(channel string, msg []byte) {
 	ln.sub.mu.Lock()
 	ln.used, ln.rested = time.Now(), false
 	var hear []*listener
@@ -365,7 +365,7 @@ func (ln *Line) Hear(channel string, msg []byte) {
 
 // take takes in an answer. It is false for one that is out of order: the client has then connected again behind our
 // back, and subscribed a second time.
-func (ln *Line) take(e Event) bool {
+func (ln *Link) take(e Event) bool {
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
 	if ln.ended {
@@ -391,7 +391,7 @@ func (ln *Line) take(e Event) bool {
 }
 
 // idle reports whether there is nothing left to hear.
-func (ln *Line) idle() bool {
+func (ln *Link) idle() bool {
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
 	if len(ln.topics) > 0 || len(ln.asked) > 0 {
@@ -401,15 +401,15 @@ func (ln *Line) idle() bool {
 	return true
 }
 
-// Break ends a line and all that was subscribed on it.
-func (ln *Line) Break(why error) {
+// Break ends a link and all that was subscribed on it.
+func (ln *Link) Break(why error) {
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
 	ln.end(why)
 }
 
 // end is Break. The caller holds the lock.
-func (ln *Line) end(why error) {
+func (ln *Link) end(why error) {
 	if ln.ended {
 		return
 	}
@@ -428,11 +428,11 @@ func (ln *Line) end(why error) {
 	ln.tell(live, why)
 }
 
-// drop takes a line out of use.
-func (ln *Line) drop() {
+// drop takes a link out of use.
+func (ln *Link) drop() {
 	ln.ended = true
 	ln.cancel()
-	delete(ln.sub.lines, ln.Server)
+	delete(ln.sub.links, ln.Server)
 	if ln.conn != nil {
 		ln.ping.Stop()
 		ln.sub.work.Go(ln.conn.Close)
@@ -440,19 +440,19 @@ func (ln *Line) drop() {
 }
 
 // tell tells those whose subscriptions are over. The caller, who holds the lock, does not wait for them.
-func (ln *Line) tell(live []*listener, why error) {
+func (ln *Link) tell(live []*listener, why error) {
 	for _, l := range live {
 		ln.sub.work.Go(func() { l.call(nil, ln.sub.client.Failed(ln.Server, strategy.ErrUnknown, why)) })
 	}
 }
 
-// Leave ends the lines whose connection leads to a server that has turned out to be a replica. conn is nil where it is
+// Leave ends the links whose connection leads to a server that has turned out to be a replica. conn is nil where it is
 // being made. A holder that releases at the new primary does not know of the waiters that listen at the replica. Each
 // hears of the end, and subscribes again.
 func (s *Subscriber) Leave(leads func(conn Conn) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ln := range s.lines {
+	for _, ln := range s.links {
 		if leads(ln.conn) {
 			ln.end(ErrReplaced)
 		}
@@ -464,7 +464,7 @@ func (s *Subscriber) Leave(leads func(conn Conn) bool) {
 func (s *Subscriber) Move(elsewhere func(server any, channel string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ln := range s.lines {
+	for _, ln := range s.links {
 		left, live := ln.topics.leave(func(channel string) bool { return elsewhere(ln.Server, channel) }, func(*topic) error { return errAgain })
 		for _, t := range left {
 			ln.request(Unsubscribe, t)
@@ -473,8 +473,8 @@ func (s *Subscriber) Move(elsewhere func(server any, channel string) bool) {
 	}
 }
 
-// Channels are those that are subscribed on the line, or about to be.
-func (ln *Line) Channels() []string {
+// Channels are those that are subscribed on the link, or about to be.
+func (ln *Link) Channels() []string {
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
 	return slices.Collect(maps.Keys(ln.topics))
@@ -484,7 +484,7 @@ func (ln *Line) Channels() []string {
 func (s *Subscriber) Connections() (all, atRest int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ln := range s.lines {
+	for _, ln := range s.links {
 		if ln.conn != nil {
 			all++
 			if !ln.active {
@@ -500,7 +500,7 @@ func (s *Subscriber) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, ln := range s.lines {
+	for _, ln := range s.links {
 		ln.end(strategy.ErrClosed)
 	}
 }

@@ -47,7 +47,7 @@ func (m *memory) moves(to string) {
 	m.home = to
 }
 
-func (m *memory) Dial(ctx context.Context, ln *Line) (Conn, error) {
+func (m *memory) Dial(ctx context.Context, ln *Link) (Conn, error) {
 	if m.dial != nil {
 		if err := m.dial(ctx); err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (m *memory) sent() (all []string, closed int) {
 
 type conn struct {
 	m      *memory
-	ln     *Line
+	ln     *Link
 	log    []string
 	stuck  bool // a request was not answered: a server keeps the order
 	events chan Event
@@ -309,7 +309,7 @@ func TestOneConnection(t *testing.T) {
 		on(t, s, "b")
 		wantConns(t, s, "of two servers", 2, 0)
 		if got := m.at(0).ln.Channels(); !slices.Equal(got, []string{"a1"}) || m.at(1).ln.Channel != "b" || m.at(1).ln.Server != "b" {
-			t.Errorf("channels %v; the other line is that of %v, for %q", got, m.at(1).ln.Server, m.at(1).ln.Channel)
+			t.Errorf("channels %v; the other link is that of %v, for %q", got, m.at(1).ln.Server, m.at(1).ln.Channel)
 		}
 	})
 }
@@ -493,7 +493,7 @@ func TestLeftAndMoved(t *testing.T) {
 }
 
 // Who subscribes while the connection is being made leaves unsent: with its context, after five seconds, when the dial
-// fails, or with Close. The dial ends with the line.
+// fails, or with Close. The dial ends with the link.
 func TestDial(t *testing.T) {
 	why := errors.New("nobody there")
 	for name, c := range map[string]struct {

@@ -1,4 +1,6 @@
-package rueidisnode
+// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
+
+package valkeynode
 
 import (
 	"context"
@@ -6,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
@@ -23,14 +25,14 @@ const (
 	bringLimit = 5 * time.Second
 )
 
-// A line carries the ops of all callers over one connection, batch by batch: the next is sent
+// A pipe carries the ops of all callers over one connection, batch by batch: the next is sent
 // when the last has been answered as a whole. So nothing is on its way when the connection is
 // at rest, and all that a broken one leaves unconfirmed is one batch.
 //
 // A caller that is alone sends and reads for itself: to be woken by another goroutine costs
 // more than the reply. Where callers come together a goroutine does it for all, for as long
 // as somebody waits.
-type line struct {
+type pipe struct {
 	n *node
 
 	mu     sync.Mutex
@@ -49,7 +51,7 @@ type op struct {
 	command
 	due time.Time
 
-	// Guarded by the line's lock.
+	// Guarded by the pipe's lock.
 	done      chan struct{} // closed when it is finished; nil: its caller sends for itself
 	finished  bool          // reply, err and kind are set
 	abandoned bool          // its caller has left
@@ -70,7 +72,7 @@ func (o *op) finish(reply any, err, kind error) {
 }
 
 // do runs one op.
-func (l *line) do(ctx context.Context, o *op) (any, error) {
+func (l *pipe) do(ctx context.Context, o *op) (any, error) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -113,12 +115,12 @@ func (l *line) do(ctx context.Context, o *op) (any, error) {
 
 // ready reports whether a caller may send at once: nobody is before it, and the connection
 // can be relied on.
-func (l *line) ready() bool {
+func (l *pipe) ready() bool {
 	return !l.busy && l.lent != nil && len(l.toKill) == 0 && !l.lent.retired && l.n.fresh(l.lent)
 }
 
 // serveQueued ends a caller's duty, and has those served who have come meanwhile.
-func (l *line) serveQueued() {
+func (l *pipe) serveQueued() {
 	if l.busy = len(l.queue) > 0; l.busy {
 		l.n.work.Go(l.serve)
 	}
@@ -126,7 +128,7 @@ func (l *line) serveQueued() {
 
 // leave takes o's caller out before the reply. An op that is still queued is never sent; of
 // one that was sent nobody knows.
-func (l *line) leave(o *op, why error) {
+func (l *pipe) leave(o *op, why error) {
 	o.abandoned = true
 	kind := strategy.ErrUnknown
 	if i := slices.Index(l.queue, o); i >= 0 {
@@ -137,7 +139,7 @@ func (l *line) leave(o *op, why error) {
 }
 
 // result is what the caller gets to know of an op that is finished.
-func (l *line) result(ctx context.Context, o *op) (any, error) {
+func (l *pipe) result(ctx context.Context, o *op) (any, error) {
 	if o.kind == nil {
 		return o.reply, o.err
 	}
@@ -149,7 +151,7 @@ func (l *line) result(ctx context.Context, o *op) (any, error) {
 }
 
 // serve sends what is queued until there is nothing left.
-func (l *line) serve() {
+func (l *pipe) serve() {
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
@@ -190,7 +192,7 @@ func latest(ops []*op) (due time.Time) {
 // exchange sends a batch and hands out the replies. The client reads them all or, when the
 // connection breaks or the time is up, none: then the connection is given up. All may have left: then
 // nothing is sent.
-func (l *line) exchange(batch []*op) {
+func (l *pipe) exchange(batch []*op) {
 	lt := l.lent // the duty is this goroutine's: nobody else changes it
 	results, err := lt.ask(context.Background(), latest(batch), l.n.commands(batch)...)
 
@@ -227,7 +229,7 @@ func (l *line) exchange(batch []*op) {
 }
 
 // sendAgain has ops sent before all others, over another connection. The caller holds mu.
-func (l *line) sendAgain(ops []*op) {
+func (l *pipe) sendAgain(ops []*op) {
 	for _, o := range ops {
 		o.resent = true
 		if o.done == nil {
@@ -239,14 +241,14 @@ func (l *line) sendAgain(ops []*op) {
 
 // abandon ends the use of the connection, and the subscriptions, as the server has turned out to be a replica:
 // the client may know the new primary by now, or the address leads to it. It reports whether it did so.
-func (l *line) abandon() bool {
+func (l *pipe) abandon() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.abandonNow()
 }
 
 // abandonNow is abandon. The caller holds mu. The next user of the connection drops it.
-func (l *line) abandonNow() bool {
+func (l *pipe) abandonNow() bool {
 	if !l.returns.Leave() {
 		return false
 	}
@@ -257,34 +259,34 @@ func (l *line) abandonNow() bool {
 	return true
 }
 
-func (n *node) commands(batch []*op) []rueidis.Completed {
-	cmds := make([]rueidis.Completed, len(batch))
+func (n *node) commands(batch []*op) []valkey.Completed {
+	cmds := make([]valkey.Completed, len(batch))
 	for i, o := range batch {
 		cmds[i] = n.command(o.command)
 	}
 	return cmds
 }
 
-func saysReadOnly(r rueidis.RedisResult) bool { return isReadOnly(r.Error()) }
+func saysReadOnly(r valkey.ValkeyResult) bool { return isReadOnly(r.Error()) }
 
 // giveUp ends the use of a connection with an unconfirmed batch. Nobody knows what became of
 // it; the server may even read it later. So it is marked for being killed, before anything is
 // sent on another connection.
-func (l *line) giveUp() {
+func (l *pipe) giveUp() {
 	l.toKill = append(l.toKill, l.lent.id) // take forgets it where there is no order
 	l.returns.Lost()
 	l.drop()
 }
 
 // drop closes the connection.
-func (l *line) drop() {
+func (l *pipe) drop() {
 	l.n.discard(l.lent)
 	l.lent = nil
 }
 
 // bring makes sure that there is a connection that can be relied on, and that the connections given
 // up before it are dead.
-func (l *line) bring(due time.Time) error {
+func (l *pipe) bring(due time.Time) error {
 	l.mu.Lock()
 	lt := l.lent
 	left := lt != nil && lt.retired
@@ -333,7 +335,7 @@ func (l *line) bring(due time.Time) error {
 }
 
 // take puts a connection to use, unless others have to be killed first: then it returns them.
-func (l *line) take(lt *lent, killed []client.Identity) (first []client.Identity, taken bool) {
+func (l *pipe) take(lt *lent, killed []client.Identity) (first []client.Identity, taken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.toKill.Killed(killed)
@@ -351,14 +353,14 @@ func (l *line) take(lt *lent, killed []client.Identity) (first []client.Identity
 	return nil, true
 }
 
-func (l *line) isClosed() bool {
+func (l *pipe) isClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.closed
 }
 
-// killFirst has a connection outside of the line killed before the line carries another op.
-func (l *line) killFirst(id client.Identity) {
+// killFirst has a connection outside of the pipe killed before the pipe carries another op.
+func (l *pipe) killFirst(id client.Identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.n.Ordered() {
@@ -368,7 +370,7 @@ func (l *line) killFirst(id client.Identity) {
 
 // unsettled reports whether the server may still do something of a call that has ended
 // without its reply.
-func (l *line) unsettled() bool {
+func (l *pipe) unsettled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.n.Ordered() {
@@ -377,7 +379,7 @@ func (l *line) unsettled() bool {
 	return len(l.toKill) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.abandoned })
 }
 
-func (l *line) close() {
+func (l *pipe) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
