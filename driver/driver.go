@@ -122,18 +122,18 @@ type Grant struct {
 	Owner  string        // what errors and notifications call the holder, where that is not the token: of re-entrant locks
 	State  any           // the protocol's own; it comes back with the claim
 
+	ServerTime time.Duration // the server's clock when it answered, since 1970: a [Queuer]'s
+
 	// Partial says, also next to an error, that some of several servers have not answered, and may keep something of the
 	// claim. The engine undoes that: when the lease is lost, or at once if there is none.
 	Partial bool
 	// Silent says, next to a *[strategy.HeldError], that nobody will announce the holder's release to this claim. The engine
 	// then asks again after pauses of Options.Backoff.
 	Silent bool
-
-	// A [Queuer] says its server's time since 1970 when it answered, and, next to a *[strategy.HeldError], the claim's place in
-	// the queue, from 1 (0: none), and whether it had that place before it asked.
-	ServerTime time.Duration
-	Place      int32
-	Kept       bool
+	// Place is the claim's place in the queue, from 1, next to a *[strategy.HeldError]. 0: it has none. Kept says that it had
+	// that place before it asked.
+	Place int32
+	Kept  bool
 }
 
 // IsZero reports whether nothing has been granted: the engine fills in Start.
