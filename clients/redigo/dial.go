@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptrace"
 	"slices"
 	"syscall"
 	"time"
@@ -133,9 +134,11 @@ func await(as []*attempt) {
 	}
 }
 
-// dialPool dials with the pool's settings, but outside of the pool.
-func dialPool(ctx context.Context, pool *redis.Pool) (redis.ConnWithTimeout, error) {
-	conn, err := callDial(ctx, pool)
+// dialPool dials with the pool's settings, but outside of the pool. On the way the node learns the address, if the pool's
+// DialContext hands its context on: a server that lets nobody in tells no name.
+func (n *node) dialPool(ctx context.Context) (redis.ConnWithTimeout, error) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{ConnectStart: func(_, addr string) { n.dialled.Store(&addr) }})
+	conn, err := callDial(ctx, n.pool)
 	if err != nil {
 		return nil, client.Discreet(err, "")
 	}
@@ -178,7 +181,7 @@ func (p *pipe) dial(patience time.Duration) {
 
 // connect dials, and brings the connection to the pipe.
 func (p *pipe) connect(ctx context.Context, a *attempt) error {
-	conn, err := dialPool(ctx, p.n.pool)
+	conn, err := p.n.dialPool(ctx)
 	if err == nil {
 		if err = p.bring(a, conn); err != nil {
 			conn.Close()
@@ -198,7 +201,7 @@ var errHungUp = errors.New("it hung up when asked for CLIENT INFO")
 // each time: it answers EXISTS, and hangs up when it is asked for that. Then it is not asked again. nil: connect
 // once more.
 func (p *pipe) examine(ctx context.Context, a *attempt) error {
-	conn, err := dialPool(ctx, p.n.pool)
+	conn, err := p.n.dialPool(ctx)
 	if err != nil {
 		return err
 	}

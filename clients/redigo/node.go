@@ -39,6 +39,7 @@ type node struct {
 
 	pool      *redis.Pool
 	name      atomic.Pointer[string] // the server's address, once the server has reported it
+	dialled   atomic.Pointer[string] // the address to which the pool has connected last
 	unordered atomic.Bool            // the server forbids what order needs; for good
 	hangsUp   atomic.Bool            // it hangs up on commands that it does not know; for good
 	silent    client.Silence
@@ -66,11 +67,13 @@ func New(pool *redis.Pool) driver.Node {
 	return n
 }
 
-// Name returns the address at which the server sees itself reached, and [driver.Unnamed]
-// until it has said so.
+// Name returns the address at which the server sees itself reached. Until the server has said so it is the address to which
+// the pool connects, and [driver.Unnamed] before the first dial and with a pool that has no DialContext.
 func (n *node) Name() string {
-	if s := n.name.Load(); s != nil {
-		return *s
+	for _, known := range []*atomic.Pointer[string]{&n.name, &n.dialled} {
+		if s := known.Load(); s != nil {
+			return *s
+		}
 	}
 	return driver.Unnamed
 }

@@ -2,8 +2,12 @@
 package redigonode
 
 import (
+	"context"
 	"errors"
+	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -88,6 +92,34 @@ func TestEveryUserMaySendHello(t *testing.T) {
 }
 
 // TestName: the node's name is the server's address, as it is, also with blanks in it.
+// TestNameOfAServerThatRefuses: a server that lets nobody in has the address to which the pool has connected.
+func TestNameOfAServerThatRefuses(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Write([]byte("-WRONGPASS invalid username-password pair\r\n")) //nolint:errcheck // it hangs up
+			conn.Close()
+		}
+	}()
+	n := New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialContext(ctx, "tcp", listener.Addr().String(), redis.DialPassword("no"))
+	}})
+	defer n.Close()
+	_, err = n.Do(t.Context(), time.Now().Add(time.Minute), "GET", "k")
+	if want := listener.Addr().String() + ": not sent: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("Do = %v, want the address first: %s", err, want)
+	}
+}
+
 func TestName(t *testing.T) {
 	n := &node{}
 	n.introduced("id=3 addr=/a b:0 laddr=/a b:0 fd=8")

@@ -40,7 +40,7 @@ func (l *listening) Dial(ctx context.Context, _ *subscription.Link) (subscriptio
 }
 
 func (l *listening) dial(ctx context.Context) (c listener, err error) {
-	if c.conn, err = dialPool(ctx, l.n.pool); err != nil || l.n.unordered.Load() {
+	if c.conn, err = l.n.dialPool(ctx); err != nil || l.n.unordered.Load() {
 		return c, err
 	}
 	defer context.AfterFunc(ctx, c.Close)() // ends the question

@@ -214,7 +214,7 @@ func (l *listing) find(cmd *cobra.Command, nodes []driver.Node) (map[string]driv
 	var failed []error
 	for i, n := range nodes {
 		names, err := scan(cmd.Context(), n, l.pattern)
-		if err != nil && len(nodes) > 1 {
+		if err != nil && len(nodes) > 1 && n.Name() == driver.Unnamed {
 			err = fmt.Errorf("node %d: %w", i+1, err)
 		}
 		if err != nil {
