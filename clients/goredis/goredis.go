@@ -103,12 +103,12 @@ import (
 type node struct {
 	rediskit.Users
 
-	to       route
-	password string          // as far as the client's options say it
-	life     context.Context // ends with Close, and then mu is held
-	end      context.CancelFunc
-	endOwn   func() error // closes a client of the node's own, if it has one
-	sub      *subscription.Subscriber
+	to         route
+	password   string          // as far as the client's options say it
+	life       context.Context // ends with Close, and then mu is held
+	end        context.CancelFunc
+	endDerived func() error // closes a client of the node's own, if it has one
+	sub        *subscription.Subscriber
 
 	mu       sync.Mutex
 	warming  map[*redis.Client]bool
@@ -116,9 +116,9 @@ type node struct {
 	returns  uint64                      // see Probe
 	calls    sync.WaitGroup
 
-	leaving sync.Mutex // nobody asks again before the old connections are closed
-	left    time.Time  // when a replica was left last
-	stays   time.Time  // when a new connection led to a replica last
+	leaving        sync.Mutex // nobody asks again before the old connections are closed
+	leftAt         time.Time  // when a replica was left last
+	replicaAgainAt time.Time  // when a new connection led to a replica last
 }
 
 // New makes a Node of a client. It does no I/O. A client that cannot be used is an error of the strategy's
@@ -169,7 +169,7 @@ func NewDerived(client redis.UniversalClient, prepare ...func(redis.UniversalCli
 		add(own)
 	}
 	n := New(own)
-	n.(*node).endOwn = end
+	n.(*node).endDerived = end
 	return n
 }
 
@@ -260,7 +260,7 @@ func (n *node) send(ctx context.Context, due time.Time, key, name string, args [
 		call.probeIdle()
 		reply, err := call.run(on, name, args)
 		if ofReplica(err) && !n.to.many() {
-			reply, err = call.again(on, name, args, err)
+			reply, err = call.resend(on, name, args, err)
 		}
 		if err != nil && call.late() {
 			n.warm(client)
@@ -358,8 +358,8 @@ func (n *node) Close() error {
 	n.sub.Close()
 	n.calls.Wait()
 	n.sub.Wait()
-	if n.endOwn != nil {
-		return n.endOwn()
+	if n.endDerived != nil {
+		return n.endDerived()
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func (n *node) greeted(ctx context.Context, client *redis.Client, err error) err
 		return err
 	}
 	said := &refusals{}
-	asks := ours(client)
+	asks := plainCopy(client)
 	asks.AddHook(said)
 	asks.Ping(ctx) //nolint:errcheck // said has heard why
 	if said.first != nil {

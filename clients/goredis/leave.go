@@ -32,24 +32,24 @@ func (n *node) drain(client *redis.Client) {
 	ctx, cancel := context.WithTimeout(n.life, drainLimit)
 	defer cancel()
 	c := &call{n: n, client: client, user: ctx, ctx: ctx, due: time.Now().Add(drainLimit)}
-	pool := ours(client)
+	pool := plainCopy(client)
 	for left := client.PoolStats().IdleConns; left > 0 && client.PoolStats().IdleConns > 0; left-- {
 		conn := pool.Conn()
 		defer conn.Close() //nolint:errcheck // it cannot fail
-		c.spoil(conn)
+		c.breakConn(conn)
 	}
 }
 
-// ours is a client for what is no request of the user's: without hooks, and not counted by a limiter.
-func ours(client *redis.Client) *redis.Client {
+// plainCopy is a client for what is no request of the user's: without hooks, and not counted by a limiter.
+func plainCopy(client *redis.Client) *redis.Client {
 	c := copyOf(client)
 	c.Options().Limiter = nil
 	return c
 }
 
-// spoil keeps a connection out of the pool: after a command that is not written, or not answered,
+// breakConn keeps a connection out of the pool: after a command that is not written, or not answered,
 // go-redis closes the connection.
-func (c *call) spoil(conn *redis.Conn) {
+func (c *call) breakConn(conn *redis.Conn) {
 	cmd := newCommand(c, "PING", []any{nil})
 	cmd.progress.Store(dropped)
 	process(conn, cmd) //nolint:errcheck // it is to fail
@@ -60,10 +60,10 @@ func (c *call) spoil(conn *redis.Conn) {
 func (n *node) leave(client *redis.Client) {
 	n.leaving.Lock()
 	defer n.leaving.Unlock()
-	if time.Since(n.left) < leaveEvery {
+	if time.Since(n.leftAt) < leaveEvery {
 		return
 	}
-	n.left = time.Now()
+	n.leftAt = time.Now()
 	n.drain(client)
 	n.leaveSubscriptions()
 }
@@ -74,9 +74,9 @@ func ofReplica(err error) bool {
 	return errors.As(err, &said) && said.Kind == strategy.ErrRefused && rediskit.ReadOnly(said.Err)
 }
 
-// again sends a command again that a replica has refused. It returns that refusal if new connections are
+// resend sends a command again that a replica has refused. It returns that refusal if new connections are
 // known to lead to a replica.
-func (c *call) again(on processor, name string, args []any, refusal error) (reply any, err error) {
+func (c *call) resend(on processor, name string, args []any, refusal error) (reply any, err error) {
 	err = refusal
 	c.retry(func() error { reply, err = c.run(on, name, args); return err })
 	return reply, err
@@ -88,7 +88,7 @@ func (c *call) again(on processor, name string, args []any, refusal error) (repl
 // no new one.
 func (c *call) retry(try func() error) {
 	c.n.leaving.Lock()
-	stays := time.Since(c.n.stays) < leaveEvery
+	stays := time.Since(c.n.replicaAgainAt) < leaveEvery
 	c.n.leaving.Unlock()
 	for !stays {
 		made := c.client.PoolStats().Misses
@@ -99,8 +99,8 @@ func (c *call) retry(try func() error) {
 	}
 	c.n.leaving.Lock()
 	defer c.n.leaving.Unlock()
-	if time.Since(c.n.stays) >= leaveEvery {
-		c.n.stays = time.Now()
+	if time.Since(c.n.replicaAgainAt) >= leaveEvery {
+		c.n.replicaAgainAt = time.Now()
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *call) lend() (conn *redis.Conn, err error) {
 	try := func() error {
 		conn = lent(c.client)
 		if err = c.hello(conn); err != nil {
-			c.spoil(conn)
+			c.breakConn(conn)
 			conn.Close() //nolint:errcheck // it cannot fail
 		}
 		return err

@@ -96,7 +96,7 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 	s.left.Note(cmd)
 	reply, err := s.call.run(s.conn, cmd, appendPlain(make([]any, 1, 1+len(args)), args))
 	if errors.Is(err, strategy.ErrUnknown) {
-		s.call.spoil(s.conn) // also where go-redis thinks it could go on, next to a reply that it has half read
+		s.call.breakConn(s.conn) // also where go-redis thinks it could go on, next to a reply that it has half read
 	}
 	return reply, err
 }
@@ -107,7 +107,7 @@ func (s *session) giveBack() {
 	s.over = true
 	if cmd := s.left.End(); cmd != "" {
 		if _, err := s.call.run(s.conn, cmd, []any{nil}); err != nil {
-			s.call.spoil(s.conn)
+			s.call.breakConn(s.conn)
 		}
 	}
 	s.conn.Close() //nolint:errcheck // it gives back, or closes, and cannot fail

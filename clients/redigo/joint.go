@@ -18,29 +18,29 @@ const mostJoined = 64
 // mayJoin reports whether ops may share a command. A server that has not introduced itself
 // may be a proxy, which sends them where the first key belongs. It is known only when the
 // connection is there.
-func (n *node) mayJoin() bool { return !n.apart.Load() && !n.unordered.Load() }
+func (n *node) mayJoin() bool { return !n.cluster.Load() && !n.unordered.Load() }
 
-// alone reports whether an op is to be sent again, as a command of its own, because a
+// mustGoAlone reports whether an op is to be sent again, as a command of its own, because a
 // command that it shared was refused, and has done nothing, for the keys of another op.
-func (n *node) alone(err error) bool {
+func (n *node) mustGoAlone(err error) bool {
 	if err == nil {
 		return false // before there is anything to allocate: it is asked of every reply
 	}
-	var all toAll
+	var all jointRefusal
 	if !errors.As(err, &all) {
 		return false
 	}
 	if rediskit.SeveralSlots(err) {
-		n.apart.Store(true)
+		n.cluster.Store(true)
 		return true
 	}
 	return strings.HasPrefix(all.Error(), "NOPERM ") // to a key of one of them, perhaps
 }
 
-// toAll is a refusal of a command that several ops share.
-type toAll struct{ error }
+// jointRefusal is a refusal of a command that several ops share.
+type jointRefusal struct{ error }
 
-func (e toAll) Unwrap() error { return e.error }
+func (e jointRefusal) Unwrap() error { return e.error }
 
 // keys is how many the op has, if it is a script's.
 func (o *op) keys() int { return o.args[1].(int) }
@@ -174,7 +174,7 @@ func (w *wire) deliverJoint(n int, reply any, err error) bool {
 		case o.progress.Load() == dropped:
 			continue
 		case err != nil:
-			w.answer(o, nil, toAll{err})
+			w.answer(o, nil, jointRefusal{err})
 		default:
 			w.answer(o, answers[i], nil)
 		}

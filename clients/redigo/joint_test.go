@@ -766,8 +766,8 @@ func TestJointRefusal(t *testing.T) {
 		if got[0] != "1 "+together("EVALSHA", 0, 1, 2) || !slices.Equal(slices.Sorted(slices.Values(got[1:])), one) {
 			t.Errorf("server saw %q, want them together, then %q", got, one)
 		}
-		if !s.n.apart.Load() {
-			t.Error("apart = false, want true")
+		if !s.n.cluster.Load() {
+			t.Error("cluster = false, want true")
 		}
 
 		// From then on nothing is joined.

@@ -43,7 +43,7 @@ type node struct {
 	unordered atomic.Bool            // the server forbids what order needs; for good
 	hangsUp   atomic.Bool            // it hangs up on commands that it does not know; for good
 	silent    client.Silence
-	apart     atomic.Bool // it is a cluster: several locks lie in several slots; for good
+	cluster   atomic.Bool // it is a cluster: several locks lie in several slots; for good
 
 	pipe  pipe
 	sub   *subscription.Subscriber
@@ -122,7 +122,7 @@ func (n *node) eval(ctx context.Context, due time.Time, s *driver.Script, cmd st
 		o.script = s
 	}
 	reply, err := n.pipe.do(ctx, o)
-	if n.alone(err) {
+	if n.mustGoAlone(err) {
 		return n.pipe.do(ctx, n.scriptOp(cmd, script, due, keys, args))
 	}
 	return reply, err

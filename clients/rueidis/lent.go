@@ -48,10 +48,10 @@ func (n *node) fresh(lt *lent) bool {
 	}
 }
 
-// wary reports whether a request got no reply a short while ago: what has silenced its connection, has perhaps
+// recentlySilent reports whether a request got no reply a short while ago: what has silenced its connection, has perhaps
 // silenced all of its age. A cluster's connections are made when they are used, so it takes more than a moment until
 // they answer.
-func (n *node) wary() bool {
+func (n *node) recentlySilent() bool {
 	return !n.cluster && n.silent.Recent()
 }
 
@@ -80,10 +80,10 @@ func (lt *lent) answers(due time.Time) bool {
 // for a connection: ctx bounds only what is sent on it.
 func (n *node) lend(ctx context.Context, key string) (*lent, error) {
 	for dead := 0; ; dead++ {
-		began, wary := time.Now(), n.wary()
+		began, cautious := time.Now(), n.recentlySilent()
 		dedicated, release := n.client.Dedicate() // if it is new, it has answered the client
 		due := time.Now().Add(bringLimit)
-		if wary {
+		if cautious {
 			due = time.Now().Add(max(client.Patience, 4*time.Since(began)))
 		}
 		lt := &lent{DedicatedClient: dedicated, release: release}
@@ -98,10 +98,10 @@ func (n *node) lend(ctx context.Context, key string) (*lent, error) {
 			n.pipe.abandon()
 		case err == nil:
 			return lt, nil
-		case wary && !last && isTimeout(err) && !time.Now().Before(due): // silent: it is dead, too
-		case !died(err) || last:
+		case cautious && !last && isTimeout(err) && !time.Now().Before(due): // silent: it is dead, too
+		case !isBroken(err) || last:
 			n.discard(lt)
-			return nil, client.Discreet(unmade(ctx, err), "")
+			return nil, client.Discreet(dialError(ctx, err), "")
 		}
 		n.discard(lt)
 	}
@@ -134,8 +134,8 @@ func (r *idleConns) take(id string) (old bool) {
 	return old
 }
 
-// died tells a connection that broke from one that could not be made.
-func died(err error) bool {
+// isBroken tells a connection that broke from one that could not be made.
+func isBroken(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		return op.Op != "dial" && !op.Timeout()
@@ -143,9 +143,9 @@ func died(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// unmade says why there is no connection. For a time-out it gives the reason with which ctx has ended,
+// dialError says why there is no connection. For a time-out it gives the reason with which ctx has ended,
 // the caller's or ours; else that the time is over.
-func unmade(ctx context.Context, err error) error {
+func dialError(ctx context.Context, err error) error {
 	if isTimeout(err) {
 		return cmp.Or(context.Cause(ctx), timeup.Err)
 	}
@@ -157,7 +157,7 @@ func unmade(ctx context.Context, err error) error {
 // good; there any reply will do.
 func (n *node) greet(ctx context.Context, due time.Time, lt *lent, key string) error {
 	if !n.Ordered() {
-		return n.hail(ctx, due, lt, key)
+		return n.greetUnordered(ctx, due, lt, key)
 	}
 	results, err := lt.ask(ctx, due,
 		lt.B().Arbitrary("HELLO").Build(),
@@ -169,15 +169,15 @@ func (n *node) greet(ctx context.Context, due time.Time, lt *lent, key string) e
 	if err != nil {
 		return err
 	}
-	n.tellsRole(lt, results[0])
+	n.readRole(lt, results[0])
 	if lt.id = n.introduced(results[1]); !lt.id.Known() || !isCount(results[2]) {
 		n.unordered.Store(true)
 	}
 	return nil
 }
 
-// tellsRole reads the answer to HELLO. A server that refuses it is taken for a primary.
-func (n *node) tellsRole(lt *lent, r rueidis.RedisResult) {
+// readRole reads the answer to HELLO. A server that refuses it is taken for a primary.
+func (n *node) readRole(lt *lent, r rueidis.RedisResult) {
 	hello, err := n.answered(r)
 	if err != nil {
 		return
@@ -203,9 +203,9 @@ func (lt *lent) watch() {
 	}
 }
 
-// hail is greet where there is no order: the server shows that it lives, and in a cluster who
+// greetUnordered is greet where there is no order: the server shows that it lives, and in a cluster who
 // it is, if it tells.
-func (n *node) hail(ctx context.Context, due time.Time, lt *lent, key string) error {
+func (n *node) greetUnordered(ctx context.Context, due time.Time, lt *lent, key string) error {
 	word := lt.B().Arbitrary("HELLO").Build()
 	if n.cluster {
 		word = lt.B().Arbitrary("CLUSTER", "MYID").Build()
@@ -221,7 +221,7 @@ func (n *node) hail(ctx context.Context, due time.Time, lt *lent, key string) er
 		lt.server = id
 	}
 	if !n.cluster {
-		n.tellsRole(lt, results[0])
+		n.readRole(lt, results[0])
 	}
 	return firstPassing(results)
 }
@@ -238,7 +238,7 @@ func (n *node) kill(lt *lent, ids []client.Identity) error {
 		err = firstPassing(results)
 	}
 	if err != nil {
-		return unmade(context.Background(), err)
+		return dialError(context.Background(), err)
 	}
 	if !slices.ContainsFunc(results, func(r rueidis.RedisResult) bool { return !isCount(r) }) {
 		return nil

@@ -289,7 +289,7 @@ func (l *pipe) bring(due time.Time) error {
 	lt := l.lent
 	left := lt != nil && lt.retired
 	l.mu.Unlock()
-	if limit := time.Now().Add(client.Patience); l.n.wary() && limit.Before(due) {
+	if limit := time.Now().Add(client.Patience); l.n.recentlySilent() && limit.Before(due) {
 		due = limit
 	}
 	if lt != nil && (left || !l.n.fresh(lt) && !lt.answers(due)) {

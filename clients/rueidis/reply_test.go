@@ -26,13 +26,13 @@ var (
 	errSlow  = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 )
 
-func TestDiedIsNotUnmade(t *testing.T) {
-	for err, died_ := range map[error]bool{
+func TestBrokenIsNotADialError(t *testing.T) {
+	for err, broken := range map[error]bool{
 		errReset: true, io.EOF: true, io.ErrUnexpectedEOF: true, net.ErrClosed: true,
 		errDial: false, errSlow: false, errLost: false, context.Canceled: false,
 	} {
-		if got := died(fmt.Errorf("greeting: %w", err)); got != died_ {
-			t.Errorf("died(%v) = %v, want %v", err, got, died_)
+		if got := isBroken(fmt.Errorf("greeting: %w", err)); got != broken {
+			t.Errorf("isBroken(%v) = %v, want %v", err, got, broken)
 		}
 	}
 }
@@ -54,8 +54,8 @@ func TestEndsOfOurContexts(t *testing.T) {
 		{left, context.Canceled, cause},
 		{left, io.EOF, io.EOF},
 	} {
-		if got := unmade(c.ctx, c.err); got != c.as {
-			t.Errorf("unmade(%v) = %v, want %v", c.err, got, c.as)
+		if got := dialError(c.ctx, c.err); got != c.as {
+			t.Errorf("dialError(%v) = %v, want %v", c.err, got, c.as)
 		}
 		want := c.as
 		if want == cause {

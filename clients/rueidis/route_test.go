@@ -226,22 +226,22 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 			wantSeen(t, first, "EXISTS "+ofFirst, firsts)
 			wantSeen(t, second, "EXISTS", seconds)
 		}
-		time.Sleep(lookEvery - 1 - time.Second)
+		time.Sleep(checkSlotsEvery - 1 - time.Second)
 		exists("before", 0, 0)
 		time.Sleep(time.Nanosecond)
 		exists("three seconds after the first", 1, 0)
 		wantSeen(t, first, "EXISTS x", 1)
-		time.Sleep(lookEvery)
+		time.Sleep(checkSlotsEvery)
 		exists("three more", 2, 1)
 		forbids.Store(true)
-		time.Sleep(lookEvery)
+		time.Sleep(checkSlotsEvery)
 		exists("where that is forbidden", 3, 2)
 		forbids.Store(false)
 		if !h.Silent() || !same.Silent() || !other.Silent() {
 			t.Error("a subscription has ended")
 		}
 		moved.Store(true)
-		time.Sleep(lookEvery)
+		time.Sleep(checkSlotsEvery)
 		synctest.Wait()
 		want(t, "the end of the subscription that has moved", receive(t, "it", h.Ends), strategy.ErrUnknown, subscription.ErrMoved)
 		if !same.Silent() || !other.Silent() {
@@ -250,7 +250,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		wantSeen(t, first, "UNSUBSCRIBE "+ofFirst, 1)
 		stop()
 		before := first.Seen("EXISTS")
-		time.Sleep(3 * lookEvery)
+		time.Sleep(3 * checkSlotsEvery)
 		if first.Seen("EXISTS") != before {
 			t.Error("a server is asked about no channel")
 		}
@@ -260,11 +260,11 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		began := time.Now()
 		err := receive(t, "the end", other.Ends)
 		want(t, "the end at a silent server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-		if took := time.Since(began); took > lookEvery+subscription.ConfirmLimit {
+		if took := time.Since(began); took > checkSlotsEvery+subscription.ConfirmLimit {
 			t.Errorf("a silent server was found out after %v", took)
 		}
 		again, _ := nodetest.Subscribe(t, n, "x{"+ofFirst+"}") // as the connection has stayed
-		time.Sleep(lookEvery)
+		time.Sleep(checkSlotsEvery)
 		synctest.Wait()
 		if first.Seen("EXISTS") != before+1 {
 			t.Errorf("%d EXISTS for a new subscription, want 1", first.Seen("EXISTS")-before)
@@ -272,7 +272,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		n.Close()
 		want(t, "the end at Close", receive(t, "it", again.Ends), strategy.ErrUnknown, strategy.ErrClosed)
 		asked := first.asked.Load()
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * checkSlotsEvery)
 		if first.asked.Load() != asked {
 			t.Error("a server is asked after Close")
 		}

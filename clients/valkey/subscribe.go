@@ -14,15 +14,15 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// lookEvery is how often a server of a cluster is asked whether it still has the slots of the channels that are
+// checkSlotsEvery is how often a server of a cluster is asked whether it still has the slots of the channels that are
 // subscribed there.
-const lookEvery = subscription.PingEvery
+const checkSlotsEvery = subscription.PingEvery
 
 // Subscribe returns after five seconds at the latest. fn hears messages on the goroutine that reads for all.
 //
 // On a cluster there is a connection to each master. A message reaches every node of a cluster, but a script counts
 // only the subscribers at its own node, and makes no other waiter the successor. So a subscription ends when its
-// slot has moved. valkey-go follows MOVED without a word, so the node has to ask: see look.
+// slot has moved. valkey-go follows MOVED without a word, so the node has to ask: see checkSlots.
 //
 // The client's own Receive subscribes again without a word when the connection breaks, and what was
 // published in between is lost.
@@ -32,7 +32,7 @@ func (n *node) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 
 func newSubscriber(n *node) *subscription.Subscriber {
 	s := subscription.New(&listening{n})
-	if s.PingEvery = lookEvery; !n.cluster {
+	if s.PingEvery = checkSlotsEvery; !n.cluster {
 		s.PingEvery = math.MaxInt64 // the client does that
 	}
 	return s
@@ -107,7 +107,7 @@ func (c *listener) Write(requests []*subscription.Request) ([]error, error) {
 		case subscription.Unsubscribe:
 			cmds, at = append(cmds, c.lent.B().Unsubscribe().Channel(r.Channel).Build()), append(at, i)
 		case subscription.Ping:
-			if err := c.look(); err != nil {
+			if err := c.checkSlots(); err != nil {
 				return nil, err
 			}
 		}
@@ -130,9 +130,9 @@ func (c *listener) ask(cmds []valkey.Completed) ([]valkey.ValkeyResult, error) {
 	return results, nil
 }
 
-// look asks the server for keys in the slots of the channels. If the server says that a slot has moved,
+// checkSlots asks the server for keys in the slots of the channels. If the server says that a slot has moved,
 // the subscriptions there end, because this server does not count them. valkey-go learns of the move by the same answers.
-func (c *listener) look() error {
+func (c *listener) checkSlots() error {
 	var cmds []valkey.Completed
 	channels := c.ln.Channels()
 	for _, channel := range channels {
