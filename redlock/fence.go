@@ -124,7 +124,7 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 		}
 		return 0, 0, p.refusal(c, noted)
 	}
-	for _, i := range forgot { // without a turn: this does not touch the token
+	for _, i := range forgot { // without waiting: this does not touch the token
 		p.requests.Go(func() {
 			p.noteFence(context.WithoutCancel(ctx), p.due(c), c, votes, i, "", last, said[i].generation)
 		})

@@ -20,15 +20,15 @@ func (p *protocol) rejoin(ctx context.Context, c driver.Claim, votes *nodeVotes,
 			continue
 		}
 		p.requests.Go(func() {
-			if votes.waitTurn(ctx, p.due(c), i) == nil {
+			if votes.occupy(ctx, p.due(c), i) == nil {
 				p.join(ctx, c, votes, i, start)
-				votes.endTurn(i)
+				votes.free(i)
 			}
 		})
 	}
 }
 
-// join asks one node. The caller has the node's turn. ctx is of the extension's round.
+// join asks one node. The caller has occupied the node. ctx is of the extension's round.
 func (p *protocol) join(ctx context.Context, c driver.Claim, votes *nodeVotes, i int, start time.Time) {
 	ttl := (c.TTL - time.Since(start)).Truncate(time.Millisecond) // not for longer than the others
 	if ttl <= 0 || !votes.joins(ctx, i) {

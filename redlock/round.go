@@ -24,7 +24,7 @@ func newRound(ctx context.Context) (r round) {
 }
 
 // ask runs call at once for those of the nodes that may have the token, and returns when enough is
-// known, or at due. When a node's turn comes, an earlier request may have found out that the token is not
+// known, or at due. When a node is free, an earlier request may have found out that the token is not
 // there: then call returns errAbsent. When ctx ends, so do the requests; stragglers outlive it.
 func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due time.Time, enough func(*voteCount) bool, call func(ctx context.Context, i int) error) *voteCount {
 	count := newCount(len(p.nodes), p.quorum)
@@ -41,7 +41,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 			count.note(i, errAbsent)
 			continue
 		}
-		hasTurn, ctx := votes.tryTurn(i) == nil, r.all
+		hasTurn, ctx := votes.tryOccupy(i) == nil, r.all
 		if !p.expected(i) {
 			ctx = votes.toSilent(r)
 		}
@@ -49,7 +49,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 		go func() {
 			defer p.requests.Done()
 			if !hasTurn {
-				if err := votes.waitTurn(ctx, due, i); err != nil {
+				if err := votes.occupy(ctx, due, i); err != nil {
 					count.hear(i, &strategy.ServerError{Node: p.nodes[i].Name(), Kind: strategy.ErrUnsent, Err: err})
 					return
 				}
@@ -58,7 +58,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 			if err != errAbsent {
 				p.silent[i].Store(errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent))
 			}
-			votes.endTurn(i)
+			votes.free(i)
 			count.hear(i, ofCluster(err))
 		}()
 	}

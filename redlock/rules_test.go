@@ -904,36 +904,36 @@ func TestUndoneErrors(t *testing.T) {
 	}
 }
 
-// TestTurns: each node gets the requests of one claim one after the other, and none of a round that is over.
-func TestTurns(t *testing.T) {
+// TestOneRequestAtATime: each node gets the requests of one claim one after the other, and none of a round that is over.
+func TestOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		votes := newVotes(1, unknown)
 		first, second := newRound(t.Context()), newRound(t.Context())
 		votes.begin(&first, time.Second)
-		if votes.tryTurn(0) != nil || votes.tryTurn(0) == nil {
-			t.Fatal("tryTurn() twice: want one turn")
+		if votes.tryOccupy(0) != nil || votes.tryOccupy(0) == nil {
+			t.Fatal("tryOccupy() twice: want that the first alone occupies the node")
 		}
 		start := time.Now()
-		if err := votes.waitTurn(first.all, start.Add(time.Minute), 0); err != errBusy || time.Since(start) != time.Minute {
-			t.Errorf("waitTurn() = %v after %v, want errBusy at due", err, time.Since(start))
+		if err := votes.occupy(first.all, start.Add(time.Minute), 0); err != errBusy || time.Since(start) != time.Minute {
+			t.Errorf("occupy() = %v after %v, want errBusy at due", err, time.Since(start))
 		}
 		waiting := make(chan error)
-		go func() { waiting <- votes.waitTurn(first.all, time.Now().Add(time.Hour), 0) }()
+		go func() { waiting <- votes.occupy(first.all, time.Now().Add(time.Hour), 0) }()
 		synctest.Wait()
 		votes.begin(&second, time.Second)
 		start = time.Now()
 		if err := <-waiting; err != errOvertaken || time.Since(start) != time.Second {
-			t.Errorf("waitTurn() of the last round = %v after %v, want errOvertaken after the patience", err, time.Since(start))
+			t.Errorf("occupy() of the last round = %v after %v, want errOvertaken after the patience", err, time.Since(start))
 		}
-		votes.endTurn(0)
-		if err := votes.waitTurn(newRound(t.Context()).all, time.Now().Add(time.Hour), 0); err != errOvertaken {
-			t.Errorf("waitTurn() of another round = %v, want errOvertaken", err)
+		votes.free(0)
+		if err := votes.occupy(newRound(t.Context()).all, time.Now().Add(time.Hour), 0); err != errOvertaken {
+			t.Errorf("occupy() of another round = %v, want errOvertaken", err)
 		}
 		for _, ctx := range []context.Context{second.all, votes.toSilent(&second)} {
-			if err := votes.waitTurn(ctx, time.Now().Add(time.Hour), 0); err != nil {
-				t.Fatalf("waitTurn() of this round = %v, want nil: the turn was given back", err)
+			if err := votes.occupy(ctx, time.Now().Add(time.Hour), 0); err != nil {
+				t.Fatalf("occupy() of this round = %v, want nil: the node is free", err)
 			}
-			votes.endTurn(0)
+			votes.free(0)
 		}
 		votes.cancelSilent()
 		if context.Cause(votes.toSilent(&second)) != errOvertaken || second.all.Err() != nil {
@@ -941,10 +941,10 @@ func TestTurns(t *testing.T) {
 		}
 		second.end(nil)
 
-		votes.tryTurn(0)
+		votes.tryOccupy(0)
 		p := saying(1, nil) // which is not asked
 		if err := p.ask(t.Context(), votes, p.all, time.Now(), (*voteCount).complete, nil).errs[0]; !errors.Is(err, strategy.ErrUnsent) {
-			t.Errorf("a request that has no turn in time ends with %v, want ErrUnsent", err)
+			t.Errorf("a request whose node is not free in time ends with %v, want ErrUnsent", err)
 		}
 	})
 }

@@ -17,9 +17,9 @@ import (
 // extension and a release have to ask.
 //
 // A claim's rounds come one after the other: acquire, write back, extend, release. Each node gets the
-// requests that touch the token in that order, because each waits for its turn there. When a round
+// requests that touch the token in that order, because each waits for the one before it. When a round
 // begins, requests of the last one that are under way get some time more (patience), and those that
-// wait for a turn are not sent any more.
+// still wait are not sent any more.
 type nodeVotes struct {
 	mu    sync.Mutex
 	votes []vote
@@ -196,7 +196,7 @@ func (vs *nodeVotes) toSilent(r *round) context.Context {
 }
 
 // cancelSilent calls off at once the last round's requests to nodes that have not answered of late: a
-// release would wait for its turn behind them each time. An extension does not: nobody waits
+// release would wait behind them each time. An extension does not: nobody waits
 // for its stragglers, and a node that hangs should not get a new request from each extension.
 func (vs *nodeVotes) cancelSilent() {
 	vs.mu.Lock()
@@ -206,10 +206,10 @@ func (vs *nodeVotes) cancelSilent() {
 	}
 }
 
-// tryTurn takes a node's turn if no request is under way there, and returns nil; otherwise it returns
+// tryOccupy occupies a node if no request is under way there, and returns nil; otherwise it returns
 // what is closed when that is over. It is called before the request's goroutine starts: a claim's first
-// round has every turn before another round can begin.
-func (vs *nodeVotes) tryTurn(i int) (freed <-chan struct{}) {
+// round occupies every node before another round can begin.
+func (vs *nodeVotes) tryOccupy(i int) (freed <-chan struct{}) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := &vs.votes[i]
@@ -223,13 +223,13 @@ func (vs *nodeVotes) tryTurn(i int) (freed <-chan struct{}) {
 	return v.freed
 }
 
-// waitTurn waits for a node's turn: a request must not overtake one of an earlier round, nor be
+// occupy waits until a node is free: a request must not overtake one of an earlier round, nor be
 // sent after one of a later round. ctx is one of its round's. If it returns nil, the caller must
-// call endTurn.
-func (vs *nodeVotes) waitTurn(ctx context.Context, due time.Time, i int) error {
+// call free.
+func (vs *nodeVotes) occupy(ctx context.Context, due time.Time, i int) error {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
-	for freed := vs.tryTurn(i); freed != nil; freed = vs.tryTurn(i) {
+	for freed := vs.tryOccupy(i); freed != nil; freed = vs.tryOccupy(i) {
 		select {
 		case <-freed:
 		case <-ctx.Done():
@@ -242,7 +242,7 @@ func (vs *nodeVotes) waitTurn(ctx context.Context, due time.Time, i int) error {
 	latest := vs.latest(ctx)
 	vs.mu.Unlock()
 	if !latest {
-		vs.endTurn(i)
+		vs.free(i)
 		return errOvertaken
 	}
 	return nil
@@ -254,8 +254,8 @@ func (vs *nodeVotes) latest(ctx context.Context) bool {
 	return ctx == vs.round.all || ctx == vs.round.silent
 }
 
-// endTurn lets the next request to the node go.
-func (vs *nodeVotes) endTurn(i int) {
+// free lets the next request to the node go.
+func (vs *nodeVotes) free(i int) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := &vs.votes[i]

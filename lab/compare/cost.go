@@ -63,7 +63,7 @@ func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant, 
 	if count.client {
 		c.RoundTripsBy = "client"
 	}
-	if err := inTurn(ctx, servers, v, c); err != nil {
+	if err := sequential(ctx, servers, v, c); err != nil {
 		return nil, err
 	}
 	if err := traces(ctx, servers, p.holder, c); err != nil {
@@ -128,10 +128,10 @@ func (p *players) try(ctx context.Context) error {
 
 func (p *players) release(ctx context.Context) error { return p.lease.Release(ctx) }
 
-// inTurn finds out how many round trips of a call come one after another, which no
+// sequential finds out how many round trips of a call come one after another, which no
 // count tells where there are several servers: it makes the network so slow that
 // they alone decide how long the call takes.
-func inTurn(ctx context.Context, servers []*redistest.Server, v subjects.Variant, c *Cost) error {
+func sequential(ctx context.Context, servers []*redistest.Server, v subjects.Variant, c *Cost) error {
 	trip := nearest
 	if err := each(ctx, servers, func(conn redis.Conn) error {
 		quickest := farthest

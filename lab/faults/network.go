@@ -255,7 +255,7 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("a server refuses all connections", s.victim(), (*rig.Link).Refuse)
-				s.inTurn()
+				s.beginAfterFault()
 			},
 		},
 		{
@@ -265,7 +265,7 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("what is sent to a server vanishes", s.victim(), func(l *rig.Link) { l.Cut(rig.Both) })
-				s.inTurn()
+				s.beginAfterFault()
 			},
 		},
 		{
@@ -275,7 +275,7 @@ func networkFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("replies of a server vanish", s.victim(), func(l *rig.Link) { l.Cut(rig.Replies) })
-				s.inTurn()
+				s.beginAfterFault()
 			},
 		},
 		{

@@ -166,7 +166,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.denied("@write", "@scripting")
-				s.inTurn()
+				s.beginAfterFault()
 			},
 		},
 		{
@@ -176,7 +176,7 @@ func serverFaults() []Fault {
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.spoil()
-				s.inTurn()
+				s.beginAfterFault()
 				s.unspoilt()
 			},
 		},

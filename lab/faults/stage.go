@@ -309,8 +309,8 @@ func (s *Stage) follow(a *hold) {
 	s.next("C")
 }
 
-// inTurn is how a play begins whose fault has struck before anybody had the lock.
-func (s *Stage) inTurn() {
+// beginAfterFault is how a play begins whose fault has struck before anybody had the lock.
+func (s *Stage) beginAfterFault() {
 	if a := s.next("A"); a != nil {
 		s.follow(a)
 	}

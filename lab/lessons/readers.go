@@ -66,7 +66,7 @@ func readerLessons() []Lesson {
 		}, {
 			Title: "package rwlock: readers and writers take turns",
 			Timed: true, // who is served has a second to extend
-			play:  (*Stage).takeTurns,
+			play:  (*Stage).alternate,
 		}, {
 			Title: "package rwlock: each reader has a TTL of its own",
 			play:  (*Stage).readerLapses,
@@ -221,8 +221,8 @@ func (s *Stage) opensReaders() map[*client]strategy.ReadWriter {
 	return all
 }
 
-// takeTurns: readers that come while a writer waits come in when it is done.
-func (s *Stage) takeTurns() {
+// alternate: readers that come while a writer waits come in when it is done.
+func (s *Stage) alternate() {
 	r1, r2, r3, w := s.client("R1"), s.client("R2"), s.client("R3"), s.client("W")
 	all := s.opensReaders()
 	began := time.Now()

@@ -124,7 +124,7 @@ func (b *bench) play(ctx context.Context, s scenario) (_ *outcome, err error) {
 		begin := time.Now()
 		b.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		if s.turns > 0 {
-			err = b.takeTurns(ctx, o, rep, all)
+			err = b.measureAll(ctx, o, rep, all)
 		} else {
 			for _, e := range all {
 				v, failure := s.measure(ctx, b, e.who, e.x)
@@ -141,8 +141,8 @@ func (b *bench) play(ctx context.Context, s scenario) (_ *outcome, err error) {
 	return o, nil
 }
 
-// takeTurns measures all entries in one repetition.
-func (b *bench) takeTurns(ctx context.Context, o *outcome, rep int, all []entry) error {
+// measureAll measures all entries in one repetition.
+func (b *bench) measureAll(ctx context.Context, o *outcome, rep int, all []entry) error {
 	var jobs []job
 	for _, e := range all {
 		j := o.job(b, e.who)
@@ -153,7 +153,7 @@ func (b *bench) takeTurns(ctx context.Context, o *outcome, rep int, all []entry)
 	for i := range jobs {
 		jobs[i].Keys += fmt.Sprintf("-%d", i) // they are open at the same time
 	}
-	reports, failures := inTurns(ctx, jobs, b.random)
+	reports, failures := interleave(ctx, jobs, b.random)
 	for turn := range o.turns { // what was measured together is printed together
 		for i, r := range reports {
 			v := values{stuck: 1}

@@ -35,7 +35,7 @@ type job struct {
 	Pause  time.Duration // between a release and the next acquire
 	Write  int           // n: every n-th acquisition of a caller is to write, the others to read; 0: all are the same
 	For    time.Duration // how long to measure; each turn, if there are such
-	Turns  int           // see inTurns
+	Turns  int           // see interleave
 	Keys   string        // what the names of all locks begin with
 	AsKeys bool          // names are the keys that our locks have for them: a peer then contends for our locks
 	Rank   int           // among the processes that do the job together
@@ -131,11 +131,11 @@ func together(ctx context.Context, jobs []job, at func(step string) error) ([]re
 	}
 }
 
-// inTurns runs jobs, each in a process of its own, of which only one is at work at any time:
+// interleave runs jobs, each in a process of its own, of which only one is at work at any time:
 // they come in turns, each round in an order drawn again, so that a burst of noise that lasts
 // longer than a round meets them all. At the first step they are ready, and each later one,
 // or the report, ends a turn.
-func inTurns(ctx context.Context, jobs []job, random *rand.Rand) ([]report, []error) {
+func interleave(ctx context.Context, jobs []job, random *rand.Rand) ([]report, []error) {
 	children, reports, errs := make([]*child.Process, len(jobs)), make([]report, len(jobs)), make([]error, len(jobs))
 	var open []int // whose turn is to come
 	for i, j := range jobs {

@@ -79,7 +79,7 @@ func TestFailures(t *testing.T) {
 	}
 	b.prepare(jobs)
 	jobs[3].Trace = "/nowhere/at/all"
-	reports, errs := inTurns(t.Context(), jobs, b.random)
+	reports, errs := interleave(t.Context(), jobs, b.random)
 	if errs[0] != nil || len(reports[0].Each) != 2 {
 		t.Errorf("raw: %d turns, %v, want 2", len(reports[0].Each), errs[0])
 	}
