@@ -45,7 +45,7 @@ local function guard(key, longest)
   local now, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
   local g = {seen = id, run = actual, past = promoted, gen = gen, new = new == '1', why = why or 'empty', us = us}
 
-  local stored = math.min(tonumber(max) or 0, 86400000) -- strategy.MaxTTL: no lock lasts longer, whatever is written here
+  local stored = math.min(tonumber(max) or 0, 86400000) -- 24 h: no lock lasts longer, whatever is written here
   g.max = math.max(stored, tonumber(longest))
   g.born = tonumber(born)
   if not run or not gen or not g.born then
