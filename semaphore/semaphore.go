@@ -214,8 +214,8 @@ func (p *protocol) Validate(strategy.Options) error {
 // Acquire takes permits if they are free and nobody waits for some. Otherwise a claim with a Line takes its
 // place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	l, permits := p.Names.Of(c.Key), int(max(c.Share, 1))
-	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, permits, queue.Entry(c, permits)}
+	l, share := p.Names.Of(c.Key), int(max(c.Share, 1))
+	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, share, queue.Entry(c, share)}
 	if c.Repeated && c.Line != "" {
 		args = append(args, "1")
 	}

@@ -21,9 +21,9 @@ const (
 	// hangs: into a black hole, or with a server that is frozen.
 	maxDials = 4
 
-	// maxDeaf is how many more may hang after they were cancelled, in a Dial that knows
+	// maxCancelled is how many more may hang after they were cancelled, in a Dial that knows
 	// no context. They must not keep the node from dialling, because the server may be
-	// back: when maxDeaf hang, the node dials one more every dialLimit.
+	// back: when maxCancelled hang, the node dials one more every dialLimit.
 	maxCancelled = 16
 
 	// leastPatience and mostPatience bound the time after which a dial counts as
