@@ -367,7 +367,7 @@ func TestLateRenewalIsUndone(t *testing.T) {
 }
 
 // One renewal at a time: the second waits for the first, or until its ctx ends.
-func TestExtendsTakeTurns(t *testing.T) {
+func TestExtendsOneAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
 		r := record(&m)

@@ -41,8 +41,8 @@ func embedded(t *testing.T) *bench {
 	return &bench{farm: farm, one: s, mine: true, random: rand.New(rand.NewPCG(1, 1)), reps: 1, progress: io.Discard, lines: newBenchWriter(io.Discard, machine{}, 1)}
 }
 
-// TestTurns: children of three libraries come in turns and report each of these.
-func TestTurns(t *testing.T) {
+// TestInterleave: children of three libraries come in turns and report each of these.
+func TestInterleave(t *testing.T) {
 	b := embedded(t)
 	o, err := b.play(t.Context(), scenario{
 		name: "solo", who: []string{"raw", "redsync", "bsm", "fairqueue"}, turns: 3,

@@ -223,8 +223,8 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// TestCloseOutOfTurn: Close does not wait for turns.
-func TestCloseOutOfTurn(t *testing.T) {
+// TestCloseWithoutLimit: undos do not wait for each other once Close has begun.
+func TestCloseWithoutLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := undoing(time.Hour)
 		time.Sleep(3 * op)
