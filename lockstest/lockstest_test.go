@@ -257,6 +257,13 @@ func TestLeftHeld(t *testing.T) {
 				t.Errorf("Release = %v, want ErrUnsent", err)
 			}
 		},
+		"it is detached, and was lost before": func(t *testing.T, l *lockstest.Locks) {
+			acquire(t, l)
+			l.Lose(name)
+			if _, err := acquire(t, l).Detach(); err != nil {
+				t.Error(err)
+			}
+		},
 		"it is detached": func(t *testing.T, l *lockstest.Locks) {
 			if _, err := acquire(t, l).Detach(); err != nil {
 				t.Error(err)
@@ -323,6 +330,9 @@ func TestSemaphore(t *testing.T) {
 		}
 		if err := ours.SetPermits(t.Context(), name, 5); err != nil {
 			t.Error(err)
+		}
+		if _, err := ours.With(func(o *strategy.Options) { o.TTL = -1 }); err == nil {
+			t.Error("With a negative TTL = nil, want an error")
 		}
 		changed, err := ours.With(func(o *strategy.Options) { o.Label = "changed" })
 		if err != nil {
