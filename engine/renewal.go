@@ -184,7 +184,7 @@ func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, sta
 	case errors.Is(err, strategy.ErrUnsent) && timeup.Over(ctx): // its caller's time was over: no renewal has failed
 	default:
 		if had := c.Due.Sub(start); had < l.c.o.OpTimeout/2 && !now.Before(c.Due) { // see dueForRenewal: it may be no fault of the server
-			err = fmt.Errorf("%w (the lease was about to end, so this renewal had only %v)", err, max(had.Round(time.Millisecond), time.Millisecond))
+			err = fmt.Errorf("%w (the lease was about to end, so this renewal had only %v)", err, had.Round(time.Millisecond))
 		}
 		l.renewalErr = err
 		l.partial = l.partial || partial
