@@ -19,7 +19,7 @@
 -- Errors   WRONGTYPE, NOLOCK, FENCE, OOM, NOPERM: this request gave the contender neither the lock nor a place.
 --          Waiters that are dead may have left the queue, and others have been served. NOPERM of ZREMRANGEBYSCORE:
 --          it has its place
-local s, err = open(ARGV[1]) -- turns.lua
+local s, err = open(ARGV[1]) -- phases.lua
 if err then return err end
 local token, mode, entry, ends = ARGV[3], ARGV[4], ARGV[5], s.now + ARGV[2]
 local member = mode .. ':' .. token
@@ -32,14 +32,14 @@ end
 serve(s, s.lapsed, entry)
 local holds = held(s.lock) -- nobody: those who wait could not be served
 local free = not holds or mode == 'read' and holds == 'read' and not first_waiting(s, 'write')
-if s.turn or free then
+if s.caller_next or free then
   local done, fence, err = pcall(function()
     redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: a server that is out of memory refuses before the first write
     redis.call('ZREM', s.lock, member) -- not there: a user who may not release gets nothing
     return grant(s, mode, token, ends)
   end)
   -- If serve had to stop before the caller's entry, that is still in the queue.
-  if done and fence and ARGV[6] and not s.turn and redis.pcall('LREM', s[mode], 1, entry) == 1 then s.changed = true end
+  if done and fence and ARGV[6] and not s.caller_next and redis.pcall('LREM', s[mode], 1, entry) == 1 then s.changed = true end
   call_first(s)
   if not done then return {err = type(fence) == 'table' and fence.err or fence} end -- servers differ in what pcall returns
   return fence or err

@@ -14,7 +14,7 @@
 --          nil  the old token holds nothing
 -- Errors   WRONGTYPE, NOLOCK, FENCE, OOM, NOPERM: the hold is as it was
 -- Never repeated: if the reply is lost, the engine releases both tokens.
-local s, err = open(ARGV[1]) -- turns.lua
+local s, err = open(ARGV[1]) -- phases.lua
 if err then return err end
 local from = held_by(s.lock, ARGV[2])
 if not from then

@@ -1,4 +1,4 @@
--- release: give up a hold. In the same step those in the queue come in whose turn it is. If others may
+-- release: give up a hold. In the same step the next of the queue come in. If others may
 -- come in then, the release is published.
 --
 -- KEYS     those of acquire
@@ -11,7 +11,7 @@
 --          nil  this token holds nothing
 -- Errors   WRONGTYPE, NOLOCK, NOPERM: the holder keeps the lock
 -- Works also when Redis is out of memory.
-local s, err = open(ARGV[1]) -- turns.lua
+local s, err = open(ARGV[1]) -- phases.lua
 if err then return err end
 local token, entry = ARGV[2], ARGV[3]
 local mode = held_by(s.lock, token)

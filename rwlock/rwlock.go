@@ -12,7 +12,7 @@
 //
 // Either of two simple rules keeps somebody out for ever. If readers come in whenever others read, a steady stream of
 // readers keeps every writer out. If writers come first, a steady stream of writers keeps every reader out. So here
-// readers and writers take turns (a phase-fair lock).
+// readers and writers alternate in phases (a phase-fair lock).
 //
 // # How it works
 //
@@ -39,8 +39,8 @@
 //   - A dead holder does not keep others out for ever: a writer is gone after its TTL, a reader after its own.
 //   - Neither side starves: a reader waits for those who hold the lock, and for one writer at most unless writers
 //     die; a writer waits for the writers before it, and between two of them for the readers that wait by then.
-//     Writers have their turns in the order in which they came.
-//   - Fencing: a writer's number is greater than all that were issued before it. The first reader of a turn gets a
+//     Writers get the lock in the order in which they came.
+//   - Fencing: a writer's number is greater than all that were issued before it. The first reader of a phase gets a
 //     new number, too, and those that join it get the same. A store that checks fences must refuse lesser numbers, and
 //     let equal ones read. So it refuses a holder that was paused past its deadline, once a later one has come.
 //   - Quiet waiting: a waiter sleeps until it has the lock. The requests for an acquisition do not grow with the
@@ -94,7 +94,7 @@
 //	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
 //	                          released, or made one to read
 //
-// No other library's lock has this form, and a key that has another form is refused. Read turns.lua,
+// No other library's lock has this form, and a key that has another form is refused. Read phases.lua,
 // acquire.lua and release.lua, in this order.
 //
 // Redis 6.2 or later, or Valkey.
@@ -119,14 +119,14 @@ import (
 )
 
 var (
-	//go:embed turns.lua
-	turnsLua string
+	//go:embed phases.lua
+	phasesLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed release.lua
 	releaseLua string
 
-	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + turnsLua
+	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + phasesLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
 	extend  = driver.NewScript("extend", shared+holderset.Extend)

@@ -1,4 +1,4 @@
-// The strategy as its users see it, on a real server: turns, downgrades, dead and late holders, fences, and users who may
+// The strategy as its users see it, on a real server: phases, downgrades, dead and late holders, fences, and users who may
 // not do everything.
 package rwlock_test
 
@@ -269,8 +269,8 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestTurns: readers and writers take turns, so neither side waits for ever.
-func TestTurns(t *testing.T) {
+// TestPhases: readers and writers alternate, so neither side waits for ever.
+func TestPhases(t *testing.T) {
 	t.Parallel()
 	play(t, strategy.Options{}, func(s *scene) {
 		first := s.write()
@@ -544,7 +544,7 @@ func TestLateHolders(t *testing.T) {
 	}
 }
 
-// TestFences: a writer's number, and that of the first reader of a turn, is greater than all before it; readers that
+// TestFences: a writer's number, and that of the first reader of a phase, is greater than all before it; readers that
 // join have that reader's.
 func TestFences(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,10 @@
--- turns: who holds the lock, and whose turn is next. Prepended, after holderset, fences and queue of
+-- phases: who holds the lock, and who is next. Prepended, after holderset, fences and queue of
 -- internal/algorithm, to every script that changes the lock.
 --
 -- A hold is a member of the lock (holders.lua): read:<token> or write:<token>. Either all members are readers,
 -- or there is one, a writer. Those who wait stand in two queues (queue.lua), one of readers, one of writers.
 --
--- Readers and writers take turns. Who comes in depends on who went:
+-- Readers and writers alternate. Who comes in depends on who went:
 --
 --   a writer          all readers that wait; if none waits, the first writer
 --   the last reader   the first writer; if none waits, all readers
@@ -84,7 +84,7 @@ local function first_waiting(s, mode, caller_entry)
   end
 end
 
--- Makes the first reader or writer that waits a holder: the direct grant. If that is the caller's entry, s.turn is set,
+-- Makes the first reader or writer that waits a holder: the direct grant. If that is the caller's entry, s.caller_next is set,
 -- and it needs none. Returns whether somebody has come in.
 local function grant_first(s, mode, caller_entry)
   local entry = first_waiting(s, mode, caller_entry)
@@ -92,7 +92,7 @@ local function grant_first(s, mode, caller_entry)
   local _, _, err = next_fences(s.counter, 1, s.time)
   if err or not take_out(s, mode) then return false end
   if entry == caller_entry then
-    s.turn = true
+    s.caller_next = true
     return true
   end
   local line, ms, _, token = read_entry(entry)
@@ -115,7 +115,7 @@ local function call_first(s)
   tell_first(s.write, math.max(left or 1, 1))
 end
 
--- Makes those holders whose turn it is, as the table above says.
+-- Makes those holders who are next, as the table above says.
 -- ended         which kind of hold has ended: 'read' or 'write'; nil: none, or nobody knows
 -- caller_entry  the caller's entry in a queue
 -- After its first write it raises no error: where the queues cannot be served, a release is a mere release.
@@ -125,5 +125,5 @@ local function serve(s, ended, caller_entry)
   if ended == 'write' or not writer then
     while grant_first(s, 'read', caller_entry) do end
   end
-  if writer and not s.turn and not held(s.lock) then grant_first(s, 'write', caller_entry) end
+  if writer and not s.caller_next and not held(s.lock) then grant_first(s, 'write', caller_entry) end
 end
