@@ -24,18 +24,17 @@ if err then return err end
 local token, mode, entry, ends = ARGV[3], ARGV[4], ARGV[5], s.now + ARGV[2]
 local member = mode .. ':' .. token
 
-if redis.call('ZSCORE', s.lock, member) then -- granted while it queued, or the reply was lost
+if read(s, 'ZSCORE', member) then -- granted while it queued, or the reply was lost
   local fence, err = grant(s, mode, token, ends)
   return fence or err
 end
 
-serve(s, s.lapsed, entry)
-local holds = held(s.lock) -- nobody: those who wait could not be served
+serve(s, s.ended, entry)
+local holds = held(s) -- nobody: those who wait could not be served
 local free = not holds or mode == 'read' and holds == 'read' and not first_waiting(s, 'write')
 if s.caller_next or free then
   local done, fence, err = pcall(function()
-    redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: a server that is out of memory refuses before the first write
-    redis.call('ZREM', s.lock, member) -- not there: a user who may not release gets nothing
+    prove_rights(s, member)
     return grant(s, mode, token, ends)
   end)
   -- If serve had to stop before the caller's entry, that is still in the queue.
@@ -46,7 +45,7 @@ if s.caller_next or free then
 end
 
 call_first(s)
-local first, left = first_to_end(s.lock, s.now)
+local first, left = look(s)
 local refused = {token_of(first), left}
 if entry ~= '' then
   refused = {token_of(first), left, tonumber(s.time[1]), tonumber(s.time[2]), enqueue(s[mode], entry, left, ARGV[2], ARGV[6])} -- enqueue.lua

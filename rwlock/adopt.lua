@@ -16,18 +16,16 @@
 -- Never repeated: if the reply is lost, the engine releases both tokens.
 local s, err = open(ARGV[1]) -- phases.lua
 if err then return err end
-local from = held_by(s.lock, ARGV[2])
+local from = held_by(s, ARGV[2])
 if not from then
   assert_primary(s.lock)
   return nil
 end
 local to, ends = ARGV[5] == '1' and 'read' or from, s.now + ARGV[3]
-local member = to .. ':' .. ARGV[4]
-redis.call('ZADD', s.lock, 'XX', ends, member) -- not there: as in acquire
-redis.call('ZREM', s.lock, member) -- not there: a user who may not take the old token out gets no new one
+prove_rights(s, to .. ':' .. ARGV[4])
 local fence, err = grant(s, to, ARGV[4], ends)
 if err then return err end
-remove_members(s.lock, {from .. ':' .. ARGV[2]})
+remove_hold(s, from, ARGV[2])
 if to ~= from then
   serve(s, from)
   call_first(s)

@@ -20,32 +20,38 @@ own_kind = kinds.read
 local function mode_of(member) return string.match(member, '^(%a+):') end
 
 -- Returns how the lock is held: 'read' or 'write'; nil: nobody holds it.
-local function held(lock)
-  local first = redis.call('ZRANGE', lock, 0, 0)[1]
+local function held(s)
+  local first = look(s)
   return first and mode_of(first)
 end
 
 -- Returns how the token holds the lock: 'read' or 'write'; nil: not at all.
-local function held_by(lock, token)
-  for _, mode in ipairs({'read', 'write'}) do
-    if redis.call('ZSCORE', lock, mode .. ':' .. token) then return mode end
-  end
+local function held_by(s, token)
+  local mode = held(s) or 'read'
+  return read(s, 'ZSCORE', mode .. ':' .. token) and mode
 end
 
 -- Returns the members that the token holds: one; nil if it holds nothing.
-local function held_members(lock, token)
-  local mode = held_by(lock, token)
+local function held_members(s, token)
+  local mode = held_by(s, token)
   return mode and {mode .. ':' .. token}
 end
 
 -- Reads the lock whose keys are KEYS, and drops the holds that have lapsed.
 -- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
--- Returns  the lock; nil, error. lapsed is 'read' or 'write' if such a hold has been dropped
+-- Returns  the lock; nil, error. ended is 'read' or 'write' if such a hold has been dropped
 local function open(keep)
-  local now, time, err, lapsed = drop_lapsed(KEYS[1])
+  local s, err = drop_lapsed(KEYS[1])
   if err then return nil, err end
-  return {lock = KEYS[1], read = KEYS[2], write = KEYS[3], counter = KEYS[4], keep = tonumber(keep), now = now, time = time,
-    lapsed = lapsed and mode_of(lapsed)}
+  s.read, s.write, s.counter, s.keep, s.ended = KEYS[2], KEYS[3], KEYS[4], tonumber(keep), s.lapsed and mode_of(s.lapsed)
+  return s
+end
+
+-- Takes the hold of the token out. Returns whether it was there.
+local function remove_hold(s, mode, token)
+  local there = remove(s, mode .. ':' .. token)
+  if there then shorten(s) end
+  return there
 end
 
 -- Makes the token a holder until ends. The fence comes first: if it fails, nothing is held. It is a new one; that of a
@@ -54,13 +60,13 @@ end
 local function grant(s, mode, token, ends)
   local fence, _, err = next_fences(s.counter, 1, s.time)
   if err then return nil, err end
-  local last = mode == 'read' and held(s.lock) and tonumber(redis.call('GET', s.counter) or 0) or 0
+  local last = mode == 'read' and held(s) and tonumber(redis.call('GET', s.counter) or 0) or 0
   if last > 0 then
     fence = last
   else
     issue_fences(s.counter, fence, 1, s.keep)
   end
-  hold(s.lock, {mode .. ':' .. token}, ends)
+  hold(s, {mode .. ':' .. token}, ends)
   return fence
 end
 
@@ -96,11 +102,11 @@ local function grant_first(s, mode, caller_entry)
     return true
   end
   local line, ms, _, token = read_entry(entry)
-  if is_held(s.lock, mode .. ':' .. token) then return true end -- the entry is out of date
+  if is_held(s, mode .. ':' .. token) then return true end -- the entry is out of date
   local done, fence = pcall(grant, s, mode, token, s.now + ms)
   if not done then return false end
   if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    pcall(remove_members, s.lock, {mode .. ':' .. token}) -- its holder would not know
+    pcall(remove_hold, s, mode, token) -- its holder would not know
     return false
   end
   return true
@@ -110,7 +116,7 @@ end
 -- to ask. Every script that serves the queues ends with it.
 local function call_first(s)
   if not s.changed then return end
-  local _, left = first_to_end(s.lock, s.now)
+  local _, left = look(s)
   tell_first(s.read, math.max(left or 1, 1))
   tell_first(s.write, math.max(left or 1, 1))
 end
@@ -120,10 +126,10 @@ end
 -- caller_entry  the caller's entry in a queue
 -- After its first write it raises no error: where the queues cannot be served, a release is a mere release.
 local function serve(s, ended, caller_entry)
-  if held(s.lock) == 'write' then return end
+  if held(s) == 'write' then return end
   local writer = first_waiting(s, 'write', caller_entry)
   if ended == 'write' or not writer then
     while grant_first(s, 'read', caller_entry) do end
   end
-  if writer and not s.caller_next and not held(s.lock) then grant_first(s, 'write', caller_entry) end
+  if writer and not s.caller_next and not held(s) then grant_first(s, 'write', caller_entry) end
 end

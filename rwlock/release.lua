@@ -14,8 +14,8 @@
 local s, err = open(ARGV[1]) -- phases.lua
 if err then return err end
 local token, entry = ARGV[2], ARGV[3]
-local mode = held_by(s.lock, token)
-if mode then remove_members(s.lock, {mode .. ':' .. token}) else assert_primary(s.lock) end
+local mode = held(s) or 'read' -- where nobody holds, there is no reader either
+if not remove_hold(s, mode, token) then mode = nil end
 if entry ~= '' then
   for _, queue in ipairs({s.read, s.write}) do
     local out = redis.pcall('LREM', queue, 0, entry)
@@ -23,9 +23,9 @@ if entry ~= '' then
   end
 end
 
-serve(s, mode or s.lapsed)
+serve(s, mode or s.ended)
 call_first(s)
-local holds = held(s.lock)
+local holds = held(s)
 local frees = mode == 'write' or s.changed or mode and not holds
 if frees and (not holds or holds == 'read' and not first_waiting(s, 'write')) then
   redis.pcall('PUBLISH', ARGV[4], token) -- a hint: where it is forbidden, the release stands

@@ -122,7 +122,9 @@ func TestAcquireScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Free.
 		row{Name: "a writer, and nobody holds", Reply: "#512", After: all(issued, mineWrites),
-			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX LINDEX ZRANGE ZADD ZREM GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT"},
+			Runs: "ZRANGE TIME LINDEX LINDEX GET SET ZADD PEXPIREAT"},
+		row{Name: "a writer, and nobody holds, before Redis 7.0", Old: true, Reply: "#512", After: all(issued, mineWrites),
+			Runs: "ZRANGE PTTL TIME ZSCORE LINDEX LINDEX ZADD ZREM GET SET PEXPIREAT ZADD PEXPIREAT"},
 		row{Name: "a writer gets a new fence", Before: counter, Reply: "#0", After: all(next, mineWrites)},
 		row{Name: "the first reader gets a new fence", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads)},
 		row{Name: "for ever", Args: "0 60000 mine write ''", Reply: "#512", After: all("SET fence #512", mineWrites)},
@@ -133,7 +135,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "a reader, and another reads, and the counter has expired", Args: toRead, Before: reads, Reply: "#512", After: all(issued, reading)},
 		row{Name: "a reader, and another reads, and the counter is 0", Args: toRead, Before: all("SET fence 0", reads), Reply: "#0", After: all(next, reading)},
 		row{Name: "a reader, and another writes: the queues are not read", Args: toRead, Before: all(writes, queued("r1", "w1")), Reply: "[w 7000]", After: same,
-			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE ZRANGE ZRANGE ZREMRANGEBYSCORE"},
+			Runs: "ZRANGE PTTL TIME ZSCORE ZREMRANGEBYSCORE"},
 		row{Name: "a writer, and another writes, in its last millisecond", Before: "ZADD lock @0 write:w PX 7000", Reply: "[w 0]", After: same},
 		row{Name: "a writer, and others read: the one that ends first", Before: "ZADD lock @5000 read:a:b:c @7000 read:r PX 7000", Reply: "[a:b:c 5000]", After: same},
 
@@ -164,6 +166,8 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "a reader, and another reads, out of memory", Args: toRead, Before: all(counter, reads), OOM: true, Reply: "-OOM", After: same},
 		row{Name: "no member may be taken out", Forbid: "ZREM", Reply: "-NOPERM forbidden"},
 		row{Name: "no member may be put in", Forbid: "ZADD", Reply: "-NOPERM forbidden"},
+		row{Name: "no member may be looked for", Forbid: "ZSCORE", Reply: "-NOPERM forbidden"},
+		row{Name: "the expiry may not be read", Forbid: "PTTL", Reply: "-NOPERM forbidden"},
 		row{Name: "the key may not expire", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: issued},
 		row{Name: "the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
 	))
@@ -174,7 +178,7 @@ func TestServeScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Readers hold.
 		row{Name: "a writer waits: a reader is refused", Args: toRead, Before: all(reads, queued("w1", "r1")), Reply: "[r 7000]", After: same,
-			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX PUBSUB ZRANGE ZRANGE LINDEX PUBSUB ZRANGE ZREMRANGEBYSCORE"},
+			Runs: "ZRANGE PTTL TIME ZSCORE LINDEX PUBSUB LINDEX PUBSUB ZREMRANGEBYSCORE"},
 		row{Name: "the writer that waits has died: the readers that wait come in, too", Args: toRead, Before: all(counter, reads, queued("w1", "r1", "r2")), Listening: listening("r1", "r2"),
 			Reply: "#-5", After: all(counter, "ZADD lock @1000 read:R1 @1000 read:R2 @7000 read:r @60000 read:mine PX 60000"),
 			Heard: all(told("w1", "1"), granted("r1", "#-5"), granted("r2", "#-5"))},
@@ -190,11 +194,11 @@ func TestServeScript(t *testing.T) {
 		// Nobody holds, and nobody knows who went.
 		row{Name: "the first writer comes in", Before: all(counter, queued("r1", "w1", "w2")), Reply: "[W1 1000]", After: all(next, w1, queued("r1", "w2")),
 			Heard: all(granted("w1", "#0"), told("r1", "1000"), told("w2", "1000")),
-			Runs:  "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX PUBSUB ZRANGE LINDEX PUBSUB GET LPOP ZSCORE GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH ZRANGE ZRANGE LINDEX PUBLISH LINDEX PUBLISH ZRANGE ZREMRANGEBYSCORE"},
+			Runs:  "ZRANGE TIME LINDEX PUBSUB LINDEX PUBSUB GET LPOP ZSCORE GET SET ZADD PEXPIREAT PUBLISH ZRANGE LINDEX PUBLISH LINDEX PUBLISH ZREMRANGEBYSCORE"},
 		row{Name: "no writer waits: all readers come in", Before: all(counter, queued("r1", "r2")), Reply: "[R1 1000]", After: all(next, r12),
 			Heard: all(granted("r1", "#0"), granted("r2", "#0")),
-			Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE LINDEX LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH " +
-				"LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE GET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT PUBLISH LINDEX ZRANGE ZRANGE LINDEX LINDEX ZRANGE ZREMRANGEBYSCORE"},
+			Runs: "ZRANGE TIME LINDEX LINDEX PUBSUB GET LPOP ZSCORE GET SET ZADD PEXPIREAT PUBLISH " +
+				"LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE GET ZADD PEXPIREAT PUBLISH LINDEX ZRANGE LINDEX LINDEX ZREMRANGEBYSCORE"},
 		row{Name: "readers come in, and so does the newcomer", Args: toRead, Before: all(counter, queued("r1")), Reply: "#0",
 			After: all(next, "ZADD lock @1000 read:R1 @60000 read:mine PX 60000"), Heard: granted("r1", "#0")},
 		row{Name: "readers with other TTLs, and no counter", Before: "RPUSH readers 'r1 1000 1 R1' 'r2 400 1 R2'", Reply: "[R2 400]",
@@ -256,7 +260,7 @@ func TestReleaseScript(t *testing.T) {
 	const wrote, read, other = "ZADD lock @6000 write:mine PX 6000", "ZADD lock @6000 read:mine PX 6000", "ZADD lock @6000 read:mine @7000 read:r PX 7000"
 	scripttest.Run(t, release, on("90000 mine '' free",
 		// Nobody waits.
-		row{Name: "a writer", Before: all(counter, wrote), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE PTTL TIME ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT ZRANGE LINDEX LINDEX ZRANGE PUBLISH"},
+		row{Name: "a writer", Before: all(counter, wrote), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE PTTL TIME ZREM LINDEX LINDEX PUBLISH"},
 		row{Name: "the last reader", Before: all(counter, read), Reply: "1", After: counter, Heard: free},
 		row{Name: "a reader, and another reads: nobody can come in who could not before", Before: all(counter, other), Reply: "1", After: all(counter, reads)},
 		row{Name: "a reader that would have been the last to end", Before: "ZADD lock @7000 read:r @60000 read:mine PX 60000", Reply: "1", After: reads},
@@ -312,7 +316,7 @@ func TestReleaseScript(t *testing.T) {
 
 func TestExtendScript(t *testing.T) {
 	scripttest.Run(t, extend, scripttest.On("lock", "mine 60000",
-		row{Name: "a reader", Before: "ZADD lock @6000 read:mine @7000 read:r PX 7000", Reply: "1", After: reading, Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT"},
+		row{Name: "a reader", Before: "ZADD lock @6000 read:mine @7000 read:r PX 7000", Reply: "1", After: reading, Runs: "ZRANGE PTTL TIME ZSCORE ZRANGE PEXPIREAT ZADD PEXPIREAT"},
 		row{Name: "a writer, out of memory", Before: "ZADD lock @6000 write:mine PX 6000", OOM: true, Reply: "1", After: mineWrites},
 		row{Name: "it is not shortened", Before: "ZADD lock @70000 write:mine PX 70000", Reply: "1", After: same},
 		row{Name: "another holds", Before: writes, Reply: "[nil]", After: same},

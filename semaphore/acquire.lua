@@ -24,12 +24,12 @@ local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local token, permits, entry, ends = ARGV[4], tonumber(ARGV[5]), ARGV[6], s.now + ARGV[3]
 
-local held = held_members(s.lock, token)
+local held = held_members(s, token)
 if held then -- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
   local fence, err = grant(s, token, #held, ends)
   return fence or err
 end
-if permits > s.limit then
+if permits > limit(s) then
   assert_primary(s.lock)
   return redis.error_reply('LIMIT ' .. permits .. ' permits are asked for, and there are ' .. s.limit)
 end
@@ -37,14 +37,14 @@ end
 local clear = serve(s, entry)
 local rest = free(s)
 if clear and permits <= rest then
-  prove(s, token)
+  prove_rights(s, member(token, 1))
   local fence, err = grant(s, token, permits, ends)
   if err then return err end
-  if entry ~= '' and redis.pcall('LREM', s.queue, 1, entry) == 1 then serve(s, nil, true) end -- what is left is the next one's
+  if ARGV[7] and redis.pcall('LREM', s.queue, 1, entry) == 1 then serve(s, nil, true) end -- what is left is the next one's
   return fence
 end
 
-local first, left = first_to_end(s.lock, s.now)
+local first, left = look(s)
 local refused = {token_of(first), left, s.limit - rest, s.limit}
 if entry ~= '' then
   refused = {token_of(first), left, s.limit - rest, s.limit, tonumber(s.time[1]), tonumber(s.time[2]),

@@ -14,13 +14,13 @@
 -- Never repeated: if the reply is lost, the engine releases the new token.
 local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
-local held = held_members(s.lock, ARGV[3])
+local held = held_members(s, ARGV[3])
 if not held then
   assert_primary(s.lock)
   return nil
 end
-prove(s, ARGV[5])
+prove_rights(s, member(ARGV[5], 1))
 local fence, err = grant(s, ARGV[5], #held, s.now + ARGV[4])
 if err then return err end
-remove_members(s.lock, held) -- holders.lua
+remove_permits(s, ARGV[3])
 return fence

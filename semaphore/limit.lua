@@ -9,7 +9,7 @@
 --
 -- Returns  1
 -- Errors   WRONGTYPE, NOLOCK, OOM, NOPERM: nothing changed
-local _, _, err = drop_lapsed(KEYS[1]) -- holders.lua
+local _, err = drop_lapsed(KEYS[1]) -- holders.lua
 if err then return err end
 if ARGV[3] == '0' then
   redis.call('SET', KEYS[4], '', 'PX', 1) -- no number; DEL would be one more right that a user needs

@@ -10,36 +10,45 @@ own_kind = kinds.permit
 -- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
 -- Returns  the semaphore; nil, error
 local function open(permits, keep)
-  local now, time, err = drop_lapsed(KEYS[1])
+  local s, err = drop_lapsed(KEYS[1])
   if err then return nil, err end
-  local set = redis.pcall('GET', KEYS[4]) -- what is no number of permits is as if nothing were set
-  local limit = tonumber(type(set) == 'string' and string.match(set, '^%d+$') or permits)
-  return {lock = KEYS[1], queue = KEYS[2], counter = KEYS[3], limit = limit, keep = tonumber(keep), now = now, time = time}
+  s.queue, s.counter, s.permits, s.keep = KEYS[2], KEYS[3], permits, tonumber(keep)
+  return s
 end
+
+-- Returns how many permits there are.
+local function limit(s)
+  local set = not s.limit and redis.pcall('GET', KEYS[4]) -- what is no number of permits is as if nothing were set
+  s.limit = s.limit or tonumber(type(set) == 'string' and string.match(set, '^%d+$') or s.permits)
+  return s.limit
+end
+
+-- Returns the i-th permit of the token.
+local function member(token, i) return 'permit:' .. token .. (i > 1 and ':' .. i or '') end
 
 -- Returns the members that are so many permits of the token.
 local function members(token, permits)
-  local all = {'permit:' .. token}
-  for i = 2, permits do all[i] = all[1] .. ':' .. i end
+  local all = {}
+  for i = 1, permits do all[i] = member(token, i) end
   return all
 end
 
 -- Returns the members that the token holds; nil if it holds no permits.
-local function held_members(lock, token)
-  if not redis.call('ZSCORE', lock, 'permit:' .. token) then return nil end
-  local n = 1
-  while redis.call('ZSCORE', lock, 'permit:' .. token .. ':' .. n + 1) do n = n + 1 end
-  return members(token, n)
+local function held_members(s, token)
+  local n = 0
+  while read(s, 'ZSCORE', member(token, n + 1)) do n = n + 1 end
+  return n > 0 and members(token, n) or nil
 end
 
 -- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.
-local function free(s) return s.limit - redis.call('ZCARD', s.lock) end
+local function free(s) return limit(s) - (read(s, 'ZCARD') or 0) end
 
--- Raises an error if the caller may not hold and release, or Redis is out of memory. It comes before the first
--- write of a grant, and changes nothing, because the token is not there.
-local function prove(s, token)
-  redis.call('ZADD', s.lock, 'XX', 0, 'permit:' .. token)
-  redis.call('ZREM', s.lock, 'permit:' .. token)
+-- Takes the permits of the token out. Returns whether it held any.
+local function remove_permits(s, token)
+  local n = 0
+  while (n == 0 or s.count ~= 0) and remove(s, member(token, n + 1)) do n = n + 1 end
+  if n > 0 then shorten(s) end
+  return n > 0
 end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
@@ -48,28 +57,28 @@ local function grant(s, token, permits, ends)
   local fence, _, err = next_fences(s.counter, 1, s.time)
   if err then return nil, err end
   issue_fences(s.counter, fence, 1, s.keep)
-  hold(s.lock, members(token, permits), ends)
+  hold(s, members(token, permits), ends)
   return fence
 end
 
 -- Tells the first in the queue that it is first, and when to ask.
 local function call_first(s)
-  local _, left = first_to_end(s.lock, s.now)
+  local _, left = look(s)
   tell_first(s.queue, math.max(left or 1, 1))
 end
 
 -- The direct grant to an entry that has left the queue. Returns false if it cannot be published: then nobody
 -- can be served.
 local function serve_entry(s, channel, ms, permits, token)
-  if permits > s.limit then -- it asks, and learns that it can never have so many
+  if permits > limit(s) then -- it asks, and learns that it can never have so many
     redis.pcall('PUBLISH', channel, 'next 1')
     return true
   end
-  if is_held(s.lock, 'permit:' .. token) then return true end -- the entry is out of date
+  if is_held(s, member(token, 1)) then return true end -- the entry is out of date
   local held, fence = pcall(grant, s, token, permits, s.now + ms)
   if not held then return false end
   if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    pcall(remove_members, s.lock, members(token, permits)) -- its holder would not know
+    pcall(remove_permits, s, token) -- its holder would not know
     return false
   end
   return true
@@ -88,9 +97,9 @@ local function serve(s, caller_entry, moved)
     local line, ms, permits, token = read_entry(entry)
     local channel = line and s.queue .. ':' .. line
     local counted, rest = pcall(free, s)
-    if counted and rest < 1 and line and permits <= s.limit then break end -- nobody would gain from passing it over
+    if counted and rest < 1 and line and permits <= limit(s) then break end -- nobody would gain from passing it over
     local listens = line and not passed_over(channel)
-    if counted and listens and permits <= s.limit and permits > rest then break end
+    if counted and listens and permits <= limit(s) and permits > rest then break end
     local _, _, err = next_fences(s.counter, 1, s.time)
     -- LPOP is the first write, and needs no memory: after it, Redis refuses none to this script.
     able = counted and not err and type(redis.pcall('LPOP', s.queue)) == 'string'

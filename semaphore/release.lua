@@ -16,8 +16,7 @@ local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local token, entry = ARGV[3], ARGV[4]
 
-local held = held_members(s.lock, token)
-if held then remove_members(s.lock, held) else assert_primary(s.lock) end
+local held = remove_permits(s, token)
 local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
 local left = entry ~= '' and redis.pcall('LREM', s.queue, 0, entry)
 

@@ -33,9 +33,11 @@ const (
 	heavy  = "ZADD lock @7000 permit:mine @7000 permit:mine:2 @7000 permit:mine:3 PX 7000"
 	lapsed = "ZADD lock @-3 permit:x @-2 permit:y @-1 permit:z PX 9000"
 
-	begin    = "ZRANGE PTTL TIME GET "                          // of every script that opens the semaphore
-	grants   = "GET SET ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT" // a grant
-	ownGrant = "ZADD ZREM " + grants                            // to the caller
+	begin  = "ZRANGE PTTL TIME "                             // of every script that opens the semaphore; no PTTL if there is no key
+	asks   = begin + "ZSCORE GET LINDEX ZCARD "              // of acquire
+	ends   = begin + "ZREM ZREM ZRANGE PEXPIREAT "           // of release, if others hold some
+	grants = "GET SET ZRANGE ZADD PEXPIREAT"                 // a grant
+	alone  = "ZRANGE TIME GET LINDEX GET SET ZADD PEXPIREAT" // of acquire, where nobody else holds or waits
 )
 
 func TestAcquireScript(t *testing.T) {
@@ -43,8 +45,9 @@ func TestAcquireScript(t *testing.T) {
 	const made = "SET fence #512 PX 90000; ZADD lock @60000 permit:mine PX 60000"
 	rows := on(mine,
 		// Enough permits are free, and nobody queues.
-		row{Name: "free", Reply: "#512", After: made, Runs: begin + "ZSCORE LINDEX ZCARD " + ownGrant},
-		row{Name: "free, before Redis 7.0", Old: true, Reply: "#512", After: made},
+		row{Name: "free", Reply: "#512", After: made, Runs: alone},
+		row{Name: "free, before Redis 7.0", Old: true, Reply: "#512", After: made,
+			Runs: "ZRANGE PTTL TIME ZSCORE GET LINDEX ZCARD ZADD ZREM GET SET PEXPIREAT ZADD PEXPIREAT"},
 		row{Name: "all that there are", Args: "3 90000 60000 mine 3 ''", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "the last one", Before: two, Reply: "#512", After: "SET fence #512 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000"},
@@ -54,11 +57,11 @@ func TestAcquireScript(t *testing.T) {
 			After: "SET fence #512 PX 90000; ZADD lock @4000 permit:mine @5000 permit:a @9000 permit:b PX 9000"},
 		row{Name: "a hold has lapsed", Before: "ZADD lock @-1 permit:old @5000 permit:a @9000 permit:b PX 9000", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000",
-			Runs:  "ZRANGE PTTL TIME ZREMRANGEBYSCORE GET ZSCORE LINDEX ZCARD " + ownGrant},
+			Runs:  "ZRANGE PTTL TIME ZREMRANGEBYSCORE ZSCORE GET LINDEX ZCARD " + grants},
 		row{Name: "all holds have lapsed", Args: "3 90000 60000 mine 3 ''", Before: lapsed, Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "a hold whose end is now counts", Before: "ZADD lock @0 permit:old @5000 permit:a @9000 permit:b PX 9000", Reply: "[old 0 3 3]", After: same,
-			Runs: begin + "ZSCORE LINDEX ZCARD ZRANGE ZREMRANGEBYSCORE"},
+			Runs: asks + "ZREMRANGEBYSCORE"},
 		row{Name: "the counter is behind the clock", Before: "SET fence #-700", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is at the clock", Before: "SET fence #0", Reply: "#1", After: "SET fence #1 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is far ahead of the clock: it expires after its own time", Before: "SET fence #5000000 PX 100", Reply: "#5000001",
@@ -67,9 +70,9 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "the last fence", Args: "3 0 60000 mine 1 ''", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
 			After: "SET fence 9007199254740991; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
-		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: begin + "ZSCORE LINDEX ZCARD " + ownGrant + " LREM"},
-		row{Name: "with an entry, which may not be taken out", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Forbid: "LREM", Reply: "#512", After: made},
-		row{Name: "the queue is no list", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Before: "SET queue x", Reply: "#512", After: made + "; SET queue x"},
+		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: alone},
+		row{Name: "with an entry, which may not be taken out", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Forbid: "LREM", Reply: "#512", After: made},
+		row{Name: "the queue is no list", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Before: "SET queue x", Reply: "#512", After: made + "; SET queue x"},
 
 		// What is forbidden.
 		row{Name: "the counter may not be read", Forbid: "GET/fence", Reply: "-NOPERM forbidden"},
@@ -84,6 +87,9 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "PEXPIREAT is forbidden: no permit would end", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
 		row{Name: "ZADD is forbidden", Forbid: "ZADD", Reply: "-NOPERM forbidden"},
 		row{Name: "ZADD is forbidden, before Redis 7.0", Old: true, Forbid: "ZADD", Reply: "-NOPERM forbidden"},
+		row{Name: "ZREM is forbidden, before Redis 7.0", Old: true, Forbid: "ZREM", Reply: "-NOPERM forbidden"},
+		row{Name: "PEXPIREAT is forbidden, before Redis 7.0", Old: true, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
+		row{Name: "the time of its end has passed: no key stays", Lapsed: "PEXPIREAT", Reply: "#512", After: "SET fence #512 PX 90000"},
 		row{Name: "ZREMRANGEBYSCORE is forbidden", Before: lapsed, Forbid: "ZREMRANGEBYSCORE", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "LINDEX is forbidden: nobody can queue", Before: "RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Forbid: "LINDEX", Reply: "#512",
 			After: made + "; RPUSH queue 'a 1000 1 first'"},
@@ -91,13 +97,13 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "out of memory, and a hold has lapsed: that made room", OOM: true, Before: lapsed, Reply: "#512", After: made},
 
 		// Too few are free.
-		row{Name: "held", Before: "SET fence 7; " + full, Reply: "[a 5000 3 3]", After: same, Runs: begin + "ZSCORE LINDEX ZCARD ZRANGE ZREMRANGEBYSCORE"},
+		row{Name: "held", Before: "SET fence 7; " + full, Reply: "[a 5000 3 3]", After: same, Runs: asks + "ZREMRANGEBYSCORE"},
 		row{Name: "one too few", Args: "3 90000 60000 mine 2 ''", Before: two, Reply: "[a 5000 2 3]", After: same},
 		row{Name: "held by one with several", Args: "3 90000 60000 other 1 ''", Before: heavy, Reply: "[mine 7000 3 3]", After: same},
 		row{Name: "held, ZRANGE ends with the first", Before: "ZADD lock @-9 permit:x @5000 permit:a @7000 permit:b @9000 permit:c PX 9000", Reply: "[a 5000 3 3]", After: full},
 
 		// More than there are, now and ever.
-		row{Name: "more than there are", Args: "3 90000 60000 mine 4 ''", Reply: "-LIMIT 4 permits are asked for, and there are 3"},
+		row{Name: "more than there are", Args: "3 90000 60000 mine 4 ''", Reply: "-LIMIT 4 permits are asked for, and there are 3", Runs: "ZRANGE TIME GET ZREMRANGEBYSCORE"},
 		row{Name: "more than there are, with an entry", Args: "3 90000 60000 mine 4 'line 1000 4 mine'", Before: full, Reply: "-LIMIT 4 permits are asked for, and there are 3", After: same},
 		row{Name: "more were set at run time", Args: "3 90000 60000 mine 5 ''", Before: "SET permits 5", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 @60000 permit:mine:4 @60000 permit:mine:5 PX 60000; SET permits 5"},
@@ -107,7 +113,7 @@ func TestAcquireScript(t *testing.T) {
 
 		// It holds permits already: granted while it queued, or the reply was lost.
 		row{Name: "holds them already", Before: "SET fence #-50; ZADD lock @900 permit:mine PX 900", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000",
-			Runs: begin + "ZSCORE ZSCORE " + grants},
+			Runs: begin + "ZSCORE ZSCORE GET SET ZADD PEXPIREAT"},
 		row{Name: "holds several already", Args: "3 90000 60000 mine 3 'line 1000 3 mine' 1", Before: heavy, Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "holds them already, for longer", Args: "3 90000 4000 mine 3 ''", Before: heavy, Reply: "#512", After: "SET fence #512 PX 90000; " + heavy},
@@ -144,18 +150,18 @@ func TestLimitOfAcquireScript(t *testing.T) {
 func TestQueueOfAcquireScript(t *testing.T) {
 	const queues = "3 90000 60000 mine 1 'line 1000 1 mine'"
 	const again = queues + " 1"
-	const three, threeAgain = "3 90000 60000 mine 3 'line 1000 3 mine'", "3 90000 60000 mine 3 'line 1000 3 mine' 1"
+	const threeAgain = "3 90000 60000 mine 3 'line 1000 3 mine' 1"
 	scripttest.Run(t, acquire, on(queues,
 		// Its place.
 		row{Name: "first in the queue", Before: full, Reply: "[a 5000 3 3 1700000000 42 1 0]", After: full + "; RPUSH queue 'line 1000 1 mine' PX 126000",
-			Runs: begin + "ZSCORE LINDEX ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
+			Runs: asks + "RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
 		row{Name: "last in the queue", Before: full + "; RPUSH queue 'a 1000 1 first' PX 5000", Listening: "queue:a",
 			Reply: "[a 5000 3 3 1700000000 42 2 0]", After: full + "; RPUSH queue 'a 1000 1 first' 'line 1000 1 mine' PX 186000"},
 		row{Name: "in the queue already", Args: again, Before: full + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next' PX 5000",
 			Reply: "[a 5000 3 3 1700000000 42 1 1]", After: full + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next' PX 126000"},
 		row{Name: "in the queue already, not the first", Args: again, Before: full + "; RPUSH queue 'a 1000 1 first' 'line 1000 1 mine'", Listening: "queue:a",
 			Reply: "[a 5000 3 3 1700000000 42 2 1]", After: full + "; RPUSH queue 'a 1000 1 first' 'line 1000 1 mine' PX 186000",
-			Runs: begin + "ZSCORE LINDEX ZCARD ZCARD ZRANGE LPOS PTTL PEXPIRE ZREMRANGEBYSCORE"},
+			Runs: asks + "ZCARD LPOS PTTL PEXPIRE ZREMRANGEBYSCORE"},
 		row{Name: "not in the queue any more", Args: again, Before: full + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",
 			Reply: "[a 5000 3 3 1700000000 42 2 0]", After: full + "; RPUSH queue 'a 1000 1 first' 'line 1000 1 mine' PX 186000"},
 		row{Name: "in a queue that lasts longer", Args: again, Before: full + "; RPUSH queue 'line 1000 1 mine' PX 130000", Reply: "[a 5000 3 3 1700000000 42 1 1]", After: same},
@@ -174,7 +180,7 @@ func TestQueueOfAcquireScript(t *testing.T) {
 		row{Name: "the first in the queue comes first", Before: two + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",
 			Reply: "[first 1000 3 3 1700000000 42 1 0]", After: "SET fence #512 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue 'line 1000 1 mine' PX 122000",
 			Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'",
-			Runs:  begin + "ZSCORE LINDEX ZCARD PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
+			Runs:  asks + "PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
 		row{Name: "the first in the queue comes first, who asks does not queue", Args: "3 90000 60000 mine 1 ''", Before: two + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",
 			Reply: "[first 1000 3 3]", After: "SET fence #512 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000", Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'"},
 		row{Name: "there is enough for both", Before: "ZADD lock @5000 permit:a PX 5000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "#513",
@@ -188,14 +194,14 @@ func TestQueueOfAcquireScript(t *testing.T) {
 			Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; queue:b 'grant #513 1 2000 1700000000 42 second'; queue:c 'next 1000'"},
 		row{Name: "who waits for many is not overtaken", Before: two + "; RPUSH queue 'a 1000 2 many'", Listening: "queue:a",
 			Reply: "[a 5000 2 3 1700000000 42 2 0]", After: two + "; RPUSH queue 'a 1000 2 many' 'line 1000 1 mine' PX 186000",
-			Runs: begin + "ZSCORE LINDEX ZCARD PUBSUB ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
+			Runs: asks + "PUBSUB ZCARD RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
 		row{Name: "who waits for many is not overtaken by who does not queue", Args: "3 90000 60000 mine 1 ''", Before: two + "; RPUSH queue 'a 1000 2 many'", Listening: "queue:a",
 			Reply: "[a 5000 2 3]", After: same},
 
 		// It is first in the queue itself.
 		row{Name: "it is first in the queue", Args: again, Before: two + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000; RPUSH queue 'b 1000 1 next'", Heard: "queue:b 'next 5000'",
-			Runs: begin + "ZSCORE LINDEX ZCARD " + ownGrant + " LREM LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
+			Runs: asks + grants + " LREM LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
 		row{Name: "it is first in the queue, and wants more than is free", Args: threeAgain, Before: two + "; RPUSH queue 'line 1000 3 mine' 'b 1000 1 next' PX 5000", Listening: "queue:line queue:b",
 			Reply: "[a 5000 2 3 1700000000 42 1 1]", After: two + "; RPUSH queue 'line 1000 3 mine' 'b 1000 1 next' PX 126000"},
 		row{Name: "all holds have lapsed: what it leaves goes to the next", Args: again, Before: lapsed + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 second' 'c 1000 1 third' 'd 1000 1 fourth'",
@@ -205,7 +211,7 @@ func TestQueueOfAcquireScript(t *testing.T) {
 		row{Name: "all holds have lapsed, and nobody is left in the queue", Args: again, Before: lapsed + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 second'",
 			Listening: "queue:line queue:b", Reply: "#512", After: "SET fence #513 PX 90000; ZADD lock @1000 permit:second @60000 permit:mine PX 60000",
 			Heard: "queue:b 'grant #513 1 1000 1700000000 42 second'"},
-		row{Name: "it takes all", Args: three, Before: lapsed + "; RPUSH queue 'line 1000 3 mine' 'b 1000 1 second'", Listening: "queue:line queue:b", Reply: "#512",
+		row{Name: "it takes all", Args: threeAgain, Before: lapsed + "; RPUSH queue 'line 1000 3 mine' 'b 1000 1 second'", Listening: "queue:line queue:b", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000; RPUSH queue 'b 1000 1 second'", Heard: "queue:b 'next 60000'"},
 
 		// Who queues cannot be served.
@@ -221,7 +227,7 @@ func TestQueueOfAcquireScript(t *testing.T) {
 			Reply: "[a 5000 2 3 1700000000 42 2 0]", After: two + "; RPUSH queue 'b 1000 2 second' 'line 1000 1 mine' PX 186000", Heard: "queue:a 'next 1'; queue:b 'next 5000'"},
 		row{Name: "who waits for many is dead, and no permit is free: nobody looks", Before: full + "; RPUSH queue 'a 1000 3 dead' 'b 1000 1 second' PX 5000", Listening: "queue:b",
 			Reply: "[a 5000 3 3 1700000000 42 3 0]", After: full + "; RPUSH queue 'a 1000 3 dead' 'b 1000 1 second' 'line 1000 1 mine' PX 246000",
-			Runs: begin + "ZSCORE LINDEX ZCARD ZCARD ZRANGE RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
+			Runs: asks + "ZCARD RPUSH PTTL PEXPIRE ZREMRANGEBYSCORE"},
 		row{Name: "it waits for more than there are: it asks, and learns that", Before: two + "; RPUSH queue 'a 1000 4 many' 'b 1000 1 second'", Listening: "queue:a queue:b",
 			Reply: "[second 1000 3 3 1700000000 42 1 0]", After: "SET fence #512 PX 90000; ZADD lock @1000 permit:second @5000 permit:a @9000 permit:b PX 9000; RPUSH queue 'line 1000 1 mine' PX 122000",
 			Heard: "queue:a 'next 1'; queue:b 'grant #512 1 1000 1700000000 42 second'"},
@@ -288,7 +294,7 @@ func TestReleaseScript(t *testing.T) {
 	scripttest.Run(t, release, on(args,
 		// Nobody queues.
 		row{Name: "the only hold", Before: "SET fence 7; " + one, Reply: "1", After: "SET fence 7", Heard: "free mine",
-			Runs: begin + "ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT LINDEX PUBLISH"},
+			Runs: begin + "ZREM LINDEX PUBLISH"},
 		row{Name: "of several permits", Before: heavy, Reply: "1", Heard: "free mine"},
 		row{Name: "of several permits, and others hold some", Args: "9 90000 mine '' free", Before: "ZADD lock @5000 permit:a @7000 permit:mine @7000 permit:mine:2 @9000 permit:b PX 9000",
 			Reply: "1", After: two, Heard: "free mine"},
@@ -296,11 +302,12 @@ func TestReleaseScript(t *testing.T) {
 			After: "ZADD lock @5000 permit:a @7000 permit:b PX 7000", Heard: "free mine"},
 		row{Name: "a hold has lapsed, too", Before: "ZADD lock @-1 permit:old @5000 permit:a @9000 permit:mine PX 9000", Reply: "1", After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
 		row{Name: "gone", Before: "SET fence 7", Reply: "nil", After: same},
-		row{Name: "gone, and others hold some", Before: full, Reply: "nil", After: same, Runs: begin + "ZSCORE ZREMRANGEBYSCORE LINDEX"},
+		row{Name: "gone, and others hold some", Before: full, Reply: "nil", After: same, Runs: begin + "ZREM LINDEX"},
 		row{Name: "lapsed", Before: "ZADD lock @-1 permit:mine @5000 permit:a PX 5000", Reply: "nil", After: "ZADD lock @5000 permit:a PX 5000"},
 		row{Name: "another with a token that is longer", Args: "3 90000 min '' free", Before: heavy, Reply: "nil", After: same},
 		row{Name: "ZREM is forbidden", Before: one, Forbid: "ZREM", Reply: "-NOPERM forbidden", After: same},
-		row{Name: "ZSCORE is forbidden", Before: one, Forbid: "ZSCORE", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "ZSCORE is forbidden: it is not needed", Before: one, Forbid: "ZSCORE", Reply: "1", Heard: "free mine"},
+		row{Name: "ZREM and ZSCORE are forbidden", Before: one, Forbid: "ZREM ZSCORE", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "PEXPIREAT is forbidden: the key expires later", Before: "ZADD lock @5000 permit:a @7000 permit:mine PX 7000", Forbid: "PEXPIREAT", Reply: "1",
 			After: "ZADD lock @5000 permit:a PX 7000", Heard: "free mine"},
 		row{Name: "PEXPIREAT is forbidden, before Redis 7.0", Old: true, Before: "ZADD lock @5000 permit:a @7000 permit:mine PX 7000", Forbid: "PEXPIREAT", Reply: "1",
@@ -314,7 +321,7 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "the first in the queue gets them", Before: "SET fence #-700; ZADD lock @5000 permit:a @6000 permit:b @7000 permit:mine PX 7000; RPUSH queue 'a 1000 1 first' 'b 2000 1 next'", Listening: "queue:a queue:b",
 			Reply: "1", After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @6000 permit:b PX 6000; RPUSH queue 'b 2000 1 next'",
 			Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'; queue:b 'next 1000'",
-			Runs:  begin + "ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT LINDEX ZCARD PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
+			Runs:  ends + "LINDEX GET ZCARD PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
 		row{Name: "several in one step", Before: heavy + "; RPUSH queue 'a 1000 1 first' 'b 2000 2 second' 'c 1000 1 third'", Listening: "queue:a queue:b queue:c", Reply: "1",
 			After: "SET fence #513 PX 90000; ZADD lock @1000 permit:first @2000 permit:second @2000 permit:second:2 PX 2000; RPUSH queue 'c 1000 1 third'",
 			Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; queue:b 'grant #513 1 2000 1700000000 42 second'; queue:c 'next 1000'"},
@@ -323,7 +330,7 @@ func TestReleaseScript(t *testing.T) {
 			Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; queue:b 'grant #513 1 2000 1700000000 42 second'; free mine"},
 		row{Name: "too few for the first, who waits for many", Before: "ZADD lock @5000 permit:a @7000 permit:mine PX 7000; RPUSH queue 'a 1000 3 many' 'b 1000 1 light'", Listening: "queue:a queue:b", Reply: "1",
 			After: "ZADD lock @5000 permit:a PX 5000; RPUSH queue 'a 1000 3 many' 'b 1000 1 light'",
-			Runs:  begin + "ZSCORE ZSCORE ZREM ZRANGE PEXPIREAT LINDEX ZCARD PUBSUB"},
+			Runs:  ends + "LINDEX GET ZCARD PUBSUB"},
 		row{Name: "the first, who waits for many, is dead", Before: "ZADD lock @5000 permit:a @7000 permit:mine PX 7000; RPUSH queue 'a 1000 3 dead' 'b 1000 1 light'", Listening: "queue:b", Reply: "1",
 			After: "SET fence #512 PX 90000; ZADD lock @1000 permit:light @5000 permit:a PX 5000", Heard: "queue:a 'next 1'; queue:b 'grant #512 1 1000 1700000000 42 light'; free mine"},
 		row{Name: "all are dead", Before: one + "; RPUSH queue 'a 1000 1 dead' 'b 1000 3 too'", Reply: "1", Heard: "queue:a 'next 1'; queue:b 'next 1'; free mine"},
@@ -371,7 +378,8 @@ func TestReleaseScript(t *testing.T) {
 func TestUndoScript(t *testing.T) {
 	const args = "3 90000 mine 'line 1000 1 mine' free"
 	scripttest.Run(t, release, on(args,
-		row{Name: "nothing has arrived", Reply: "nil", Runs: begin + "ZSCORE ZREMRANGEBYSCORE LINDEX LREM LINDEX"},
+		row{Name: "nothing has arrived", Reply: "nil", Runs: "ZRANGE TIME ZREM LINDEX LREM LINDEX"},
+		row{Name: "nothing has arrived but its place, and ZREM is forbidden", Before: full + "; RPUSH queue 'line 1000 1 mine'", Forbid: "ZREM", Reply: "nil", After: full, Heard: "free mine"},
 		row{Name: "it has a place behind others", Before: full + "; RPUSH queue 'a 1000 1 x' 'line 1000 1 mine' 'b 1000 1 y' 'line 1000 1 mine'", Listening: "queue:a queue:b",
 			Reply: "nil", After: full + "; RPUSH queue 'a 1000 1 x' 'b 1000 1 y'"},
 		row{Name: "it was first in the queue", Before: full + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 y'", Listening: "queue:b", Reply: "nil",
@@ -404,20 +412,21 @@ func TestUndoScript(t *testing.T) {
 func TestExtendScript(t *testing.T) {
 	const one, wrongType = "ZADD lock @7000 permit:mine PX 7000", "['WRONGTYPE Operation against a key holding the wrong kind of value']"
 	rows := on("mine 60000",
-		row{Name: "longer", Before: one, Reply: "1", After: "ZADD lock @60000 permit:mine PX 60000", Runs: "ZRANGE PTTL TIME ZSCORE ZSCORE ZRANGE PEXPIREAT ZADD ZRANGE PEXPIREAT"},
+		row{Name: "longer", Before: one, Reply: "1", After: "ZADD lock @60000 permit:mine PX 60000", Runs: begin + "ZSCORE ZSCORE PEXPIREAT ZADD PEXPIREAT"},
 		row{Name: "shorter: it stays as it is", Args: "mine 4000", Before: one, Reply: "1", After: same},
 		row{Name: "of several permits", Before: heavy, Reply: "1", After: "ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "next to others", Args: "a 6000", Before: two, Reply: "1", After: "ZADD lock @6000 permit:a @9000 permit:b PX 9000"},
 		row{Name: "the last to end", Args: "b 60000", Before: two, Reply: "1", After: "ZADD lock @5000 permit:a @60000 permit:b PX 60000"},
 		row{Name: "drops what has lapsed, and serves nobody", Before: "ZADD lock @-1 permit:old @7000 permit:mine PX 7000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "1",
 			After: "ZADD lock @60000 permit:mine PX 60000; RPUSH queue 'a 1000 1 first'"},
-		row{Name: "gone", Reply: "[nil]", Runs: "ZRANGE PTTL TIME ZSCORE ZREMRANGEBYSCORE"},
+		row{Name: "gone", Reply: "[nil]", Runs: "ZRANGE TIME ZREMRANGEBYSCORE"},
 		row{Name: "lapsed", Before: "ZADD lock @-1 permit:mine @5000 permit:a PX 5000", Reply: "[nil]", After: "ZADD lock @5000 permit:a PX 5000"},
 		row{Name: "it ends now", Before: "ZADD lock @0 permit:mine PX 5000", Reply: "1", After: "ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "another's", Args: "other 60000", Before: full, Reply: "[nil]", After: same},
 		row{Name: "a string", Before: "SET lock mine PX 9000", Reply: "[" + wrongType + "]", After: same},
 		row{Name: "without expiry", Before: "ZADD lock @7000 permit:mine", Reply: "[['NOLOCK the key lock holds no lock: it has no expiry']]", After: same},
 		row{Name: "ZRANGE is forbidden", Before: one, Forbid: "ZRANGE", Reply: "[['NOPERM forbidden']]", After: same},
+		row{Name: "the time of its end has passed: no key stays", Before: one, Lapsed: "PEXPIREAT", Reply: "1"},
 		row{Name: "PTTL is forbidden", Before: one, Forbid: "PTTL", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "TIME is forbidden", Before: one, Forbid: "TIME", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "ZSCORE is forbidden", Before: one, Forbid: "ZSCORE", Reply: "-NOPERM forbidden", After: same},
@@ -448,7 +457,7 @@ func TestAdoptScript(t *testing.T) {
 	const args, held = "3 90000 old 60000 mine", "ZADD lock @7000 permit:old PX 7000"
 	rows := on(args,
 		row{Name: "held", Before: "SET fence #-5; " + held, Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000",
-			Runs: begin + "ZSCORE ZSCORE " + ownGrant + " ZREM ZRANGE PEXPIREAT"},
+			Runs: begin + "ZSCORE ZSCORE GET SET ZADD PEXPIREAT ZREM ZREM ZRANGE PEXPIREAT"},
 		row{Name: "of several permits", Before: "ZADD lock @7000 permit:old @7000 permit:old:2 @7000 permit:old:3 PX 7000", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "next to others", Before: "ZADD lock @5000 permit:a @7000 permit:old @7000 permit:old:2 @9000 permit:b PX 9000", Reply: "#512",
@@ -518,7 +527,7 @@ func TestLimitScript(t *testing.T) {
 
 func TestInspectScript(t *testing.T) {
 	rows := on("",
-		row{Name: "free", Reply: "[0 nil 0 nil []]", Runs: "ZRANGE PTTL TIME ZCOUNT ZRANGE GET LRANGE ZREMRANGEBYSCORE"},
+		row{Name: "free", Reply: "[0 nil 0 nil []]", Runs: "ZRANGE TIME ZCOUNT ZRANGE GET LRANGE ZREMRANGEBYSCORE"},
 		row{Name: "free, with a fence", Before: "SET fence 7", Reply: "[0 nil 0 7 []]", After: same},
 		row{Name: "held by several", Before: "SET fence 7; " + full, Reply: "[3 a 5000 7 []]", After: same},
 		row{Name: "held by one with several", Before: heavy, Reply: "[3 mine 7000 nil []]", After: same},
@@ -560,7 +569,7 @@ func TestOtherKindsScripts(t *testing.T) {
 	scripttest.Run(t, inspect, others("-%s", row{Keys: inspected, Before: waiting.Before}, ""))
 }
 
-// TestMostPermitsScript: as many permits as an acquisition may take go into one command, and out of one.
+// TestMostPermitsScript: as many permits as an acquisition may take go into one command.
 func TestMostPermitsScript(t *testing.T) {
 	var members []string
 	for i := range MaxShare {

@@ -14,15 +14,15 @@
 local replies, extended = {}, 0
 for i, lock in ipairs(KEYS) do
   local token, ttl = ARGV[i], ARGV[#KEYS + i] or ARGV[#KEYS + 1]
-  local now, _, err = drop_lapsed(lock) -- holders.lua
-  local held = not err and held_members(lock, token) -- the algorithm's
+  local s, err = drop_lapsed(lock) -- holders.lua
+  local held = not err and held_members(s, token) -- the algorithm's
   if err then
     replies[i] = {err.err}
   elseif not held then
     assert_primary(lock)
     replies[i] = false
   else
-    hold(lock, held, now + ttl)
+    hold(s, held, s.now + ttl, true)
     replies[i], extended = 1, extended + 1
   end
 end

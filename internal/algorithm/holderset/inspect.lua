@@ -7,10 +7,10 @@
 -- Returns  {how much is held, token or nil, ms until that hold ends, last fence or nil, {the tokens in the queues, each
 --            queue in its order}}
 -- Errors   WRONGTYPE, NOLOCK, NOPERM
-local now, _, err = read_lock(KEYS[1]) -- holders.lua
+local s, err = read_lock(KEYS[1]) -- holders.lua
 if err then return err end
-local held = redis.call('ZCOUNT', KEYS[1], now, '+inf')
-local first = redis.call('ZRANGE', KEYS[1], now, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+local held = redis.call('ZCOUNT', KEYS[1], s.now, '+inf')
+local first = redis.call('ZRANGE', KEYS[1], s.now, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
 local waiting, fence = {}, redis.call('GET', KEYS[2])
 for i = 3, #KEYS do
   local queue = redis.pcall('LRANGE', KEYS[i], 0, -1)
@@ -20,4 +20,4 @@ for i = 3, #KEYS do
   end
 end
 assert_primary(KEYS[1])
-return {held, first[1] and token_of(first[1]) or false, first[1] and first[2] - now or 0, fence, waiting}
+return {held, first[1] and token_of(first[1]) or false, first[1] and first[2] - s.now or 0, fence, waiting}
