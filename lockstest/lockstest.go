@@ -154,7 +154,11 @@ func (l *Locks) Lose(name string) {
 	}
 	c.Token = info.Token
 	k.p.Release(pastFaults, c) //nolint:errcheck // its holder may have just released it
+	_, several := k.p.(driver.Sharer)
 	for _, lease := range k.leases {
+		if several && lease.Token() != c.Token {
+			continue
+		}
 		// It finds that the lock is lost. On a machine that is too slow for the operation time-out it asks again.
 		for err := lease.Extend(pastFaults); errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent); {
 			err = lease.Extend(pastFaults)

@@ -320,10 +320,15 @@ func TestSemaphore(t *testing.T) {
 		if !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("DoWithin of a semaphore that is full = %v, want ErrHeld", err)
 		}
+		deadline := second.Deadline()
 		locks.Lose(name) // of the hold that ends first
 		if !errors.Is(first.Err(), strategy.ErrLost) || second.Err() != nil {
 			t.Errorf("Err = %v and %v, want ErrLost, and nil of the permits that are not lost", first.Err(), second.Err())
 		}
+		if renewed := second.Deadline(); !renewed.Equal(deadline) {
+			t.Errorf("Lose has moved the deadline of the permits that are not lost by %v, want 0", renewed.Sub(deadline))
+		}
+		synctest.Wait() // DoWithin has left the queue, in the background
 		locks.FailNext(lockstest.Unreachable)
 		if _, err := ours.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
 			t.Errorf("TryAcquire = %v, want ErrUnsent", err)
