@@ -206,7 +206,10 @@ func (l *Locks) learn(p driver.Protocol, lock strategy.Lock, lease strategy.Leas
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.known[lock.Key()]
-	k.name, k.p = lock.Name(), p
+	k.name = lock.Name()
+	if err == nil || k.p == nil { // a semaphore that asks for a lock of one holder is refused
+		k.p = p
+	}
 	if _, several := p.(driver.Sharer); err == nil && !several {
 		k.leases = nil
 	}

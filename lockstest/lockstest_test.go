@@ -246,8 +246,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// TestLeftHeld: a lock whose lease is over, and which is held all the same, is not free: its release was lost, or it was
-// detached.
+// TestLeftHeld: a lock that the server keeps is not free, whatever became of its lease, and whoever has asked for it since.
 func TestLeftHeld(t *testing.T) {
 	for how, leave := range map[string]func(t *testing.T, l *lockstest.Locks){
 		"the release is lost": func(t *testing.T, l *lockstest.Locks) {
@@ -267,6 +266,12 @@ func TestLeftHeld(t *testing.T) {
 		"it is detached": func(t *testing.T, l *lockstest.Locks) {
 			if _, err := acquire(t, l).Detach(); err != nil {
 				t.Error(err)
+			}
+		},
+		"a semaphore has asked for it, in vain": func(t *testing.T, l *lockstest.Locks) {
+			acquire(t, l)
+			if _, err := l.Semaphore(2, strategy.Options{}).NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
+				t.Errorf("TryAcquire of permits of a lock of one holder = %v, want ErrRefused", err)
 			}
 		},
 	} {
