@@ -34,8 +34,9 @@ import (
 )
 
 // Locks is the Strategy of a process with default options, and the server in memory that it uses. With gives other
-// options. All methods may be called from any goroutine, but Process only from that of the test. Hold and Lose name a
-// lock as NewLock does; if it has an Options.Key of its own, they know it once a call to acquire it has returned.
+// options. All methods may be called from any goroutine, but Process and Semaphore only from that of the test. Hold and
+// Lose name a lock as NewLock does; if it has an Options.Key of its own, they know it once a call to acquire it has
+// returned.
 type Locks struct {
 	strategy.Strategy
 

@@ -246,7 +246,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// TestLeftHeld: a lock that the server keeps is not free, whatever became of its lease, and whoever has asked for it since.
+// TestLeftHeld: a lock that the server keeps is not free, whatever became of its lease.
 func TestLeftHeld(t *testing.T) {
 	for how, leave := range map[string]func(t *testing.T, l *lockstest.Locks){
 		"the release is lost": func(t *testing.T, l *lockstest.Locks) {
