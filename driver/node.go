@@ -58,8 +58,8 @@ type Node interface {
 	// back so far: how often a connection was made in the place of one that was lost, or that led to a replica.
 	Probe(ctx context.Context, due time.Time) (returns uint64)
 
-	// Use says that one more strategy uses the Node: several may share it, and rediskit.Users counts them. An error says what is wrong
-	// with the client; the algorithm's New returns it, and does not use the Node.
+	// Use says that one more strategy uses the Node: several may share it, and rediskit.Users counts them. An error says what is
+	// wrong with the client; the algorithm's New returns it, and does not use the Node.
 	Use() error
 
 	// Close says that one strategy less uses the Node. The last one ends every call under way, and gives back the connections.

@@ -67,8 +67,8 @@
 //
 // The lock is not re-entrant. A writer that acquires it once more, or a reader that acquires it to write, would wait for
 // itself. Acquire refuses that at once, with [strategy.ErrHeld], if its ctx is that of the outer lease: see
-// [strategy.Lease.Context], and strategy.Do. With any other ctx nobody knows that the caller is the holder, and it waits until that ctx
-// ends. A reader that acquires it to read once more gets it, unless a writer has come to wait in between: then it waits
+// [strategy.Lease.Context], and strategy.Do. With any other ctx nobody knows that the caller is the holder, and it waits
+// until that ctx ends. A reader that acquires it to read once more gets it, unless a writer has come to wait in between: then it waits
 // for itself, whatever its ctx. Nor can a reader become a writer: two readers that both want that
 // would each wait until the other has gone. Release the lock, acquire it to write, and read again. The other way is
 // safe: see Downgrade. (It also takes a lease to read, and gives another one in its place.)

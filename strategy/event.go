@@ -12,14 +12,14 @@ const (
 	EventAsked         EventKind = iota + 1 // a call asks for a lock; no Token
 	EventAttempt                            // a request to acquire was answered, or failed; Err is nil after a grant
 	EventHeld                               // an attempt found the lock held (Err)
-	EventRetry                              // the servers have failed a call for another 10 s, and it goes on (Options.RetryOnError): Err is the last attempt's; Elapsed is the time since the call; no Token
-	EventAcquired                           // a call returns a lease; Elapsed is the time since the call
-	EventMissed                             // a call returns without a lease (Err); Elapsed as above; no Token
-	EventRenewed                            // the servers count the TTL again; Elapsed is the request's time
+	EventRetry                              // a call goes on that the servers have failed for another 10 s (Options.RetryOnError; Err is the last attempt's); no Token
+	EventAcquired                           // a call returns a lease
+	EventMissed                             // a call returns without a lease (Err); no Token
+	EventRenewed                            // the servers count the TTL again
 	EventRenewalFailed                      // a renewal failed (Err) while the lease is still valid
-	EventLost                               // the lease ended before its release; Elapsed is how long it was held, from the request that got it
-	EventReleased                           // the lease was released or detached; Elapsed as above; Err: not confirmed
-	EventUndoFailed                         // Close ended an undo that had not succeeded (Err): Token may hold the lock until its TTL ends; Elapsed is how long it was tried
+	EventLost                               // the lease ended before its release (Err)
+	EventReleased                           // the lease was released or detached; Err: not confirmed
+	EventUndoFailed                         // Close ended an undo that had not succeeded (Err): Token may hold the lock until its TTL ends
 )
 
 var eventNames = [...]string{"", "asked", "attempt", "held", "retry", "acquired", "missed", "renewed", "renewal-failed", "lost", "released", "undo-failed"}
@@ -39,10 +39,10 @@ func (k EventKind) String() string {
 // different leases are in no order. The event of a renewal may come after the end of its lease.
 type Event struct {
 	Kind    EventKind
-	Context context.Context // has the values of the call's context, such as a trace; for renewal, loss, undo and Detach it is Background
+	Context context.Context // has the values of the call's, such as a trace; Background for renewal, loss, undo and Detach
 	Name    string          // the lock's
 	Token   string          // of the attempt or the holder
 	Attempt int             // attempt, held, retry, acquired: of this call, from 1; 0: the call made none
-	Elapsed time.Duration   // what it measures depends on Kind
+	Elapsed time.Duration   // retry, acquired, missed: since the call; lost, released: since the request that got it; undo-failed: of all tries; else of the request
 	Err     error
 }

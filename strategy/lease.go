@@ -11,8 +11,8 @@ type Lease interface {
 	Name() string  // the lock's
 	Owner() string // the owner that ctx named, or else the token
 	// Token returns the name of this hold, which no other has. It alone is enough to take the lock ([Strategy.Adopt]): log
-	// [ShortToken] of it. Every user that may read the lock's key sees it. After a hand-over ([Options].NoHandOver) the servers know the
-	// first hold's token instead.
+	// [ShortToken] of it. Every user that may read the lock's key sees it. After a hand-over ([Options].NoHandOver) the servers know
+	// the first hold's token instead.
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and unchanged by renewal and
 	// re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A store that refuses numbers below the greatest

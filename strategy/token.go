@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	uuidLen    = 36 // bytes
-	shownBytes = 6  // of a token, its end, because tokens drawn at the same time begin alike: 24 of a UUID's random bits; 50 stay hidden, of a marked token 38
+	uuidLen = 36 // bytes
+	// shownBytes are of a token's end, because tokens drawn at the same time begin alike: 24 of a UUID's random bits. 50 stay hidden,
+	// of a marked token 38.
+	shownBytes = 6
 )
 
 // ShortToken returns the part of a token that texts show: a …, its last 6 bytes, and its [Options].Label, as in …3f4a5b:host-7.

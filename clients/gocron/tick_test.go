@@ -43,8 +43,8 @@ func (d *diary) read() []int {
 	return slices.Clone(d.minutes)
 }
 
-// Three instances have clocks that differ, and time zones that share their minutes alone. The hold alone lets each of them run each tick. AtLeast, or a key per tick,
-// lets one.
+// Three instances have clocks that differ, and time zones that share their minutes alone. The hold alone lets each of
+// them run each tick. AtLeast, or a key per tick, lets one.
 func TestEachTickOnce(t *testing.T) {
 	const ticks = 200
 	zones := []*time.Location{time.UTC}

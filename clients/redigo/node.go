@@ -175,8 +175,8 @@ func (n *node) leave() {
 	n.pipe.leaveReplica()
 }
 
-// Close says that one user less is there. When none is left it ends what is under way: requests that were sent are [strategy.ErrUnknown],
-// others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It closes the
+// Close says that one user less is there. When none is left it ends what is under way: requests that
+// were sent are [strategy.ErrUnknown], others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It closes the
 // Node's connections and waits for its goroutines and for sessions, which end with
 // the reply to the command they wait for, or at their due time. A Dial of the
 // user's that hangs is left to itself and closes what it has dialled when it

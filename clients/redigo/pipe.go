@@ -438,8 +438,8 @@ func (p *pipe) read(ctx context.Context, o *op) {
 	p.assign()
 }
 
-// serve does the reader's duty in a goroutine of its own until nobody waits. When everybody has left it stays for the reply that it waits
-// for, which check bounds, too.
+// serve does the reader's duty in a goroutine of its own until nobody waits. When everybody has left it stays for the
+// reply that it waits for, which check bounds, too.
 func (p *pipe) serve(w *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

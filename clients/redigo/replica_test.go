@@ -91,7 +91,6 @@ func TestEveryUserMaySendHello(t *testing.T) {
 	}
 }
 
-// TestName: the node's name is the server's address, as it is, also with blanks in it.
 // TestNameOfAServerThatRefuses: a server that lets nobody in has the address to which the pool has connected.
 func TestNameOfAServerThatRefuses(t *testing.T) {
 	t.Parallel()
@@ -120,6 +119,7 @@ func TestNameOfAServerThatRefuses(t *testing.T) {
 	}
 }
 
+// TestName: the node's name is the server's address, as it is, also with blanks in it.
 func TestName(t *testing.T) {
 	n := &node{}
 	n.introduced("id=3 addr=/a b:0 laddr=/a b:0 fd=8")

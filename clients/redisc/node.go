@@ -220,8 +220,8 @@ func (n *node) masters() (all []*server) {
 
 var errSeveralSlots = errors.New("CROSSSLOT Keys in request don't hash to the same slot")
 
-// Close says that one user less is there. When none is left it ends what is under way, as it does for one server: requests that were sent are
-// [strategy.ErrUnknown], others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It
+// Close says that one user less is there. When none is left it ends what is under way, as it does for one server:
+// requests that were sent are [strategy.ErrUnknown], others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. It
 // waits for the Node's goroutines and sessions. It must not be called from inside a function
 // that was given to Session or Subscribe. A second call changes nothing.
 func (n *node) Close() error {

@@ -18,10 +18,11 @@
 //
 // The client reads that connection also at rest, so that the Node learns when the server closes it: the next request goes
 // over another. A request is lost with the connection ([strategy.ErrUnknown]) if it comes before the client's reader has
-// run; with AlwaysRESP2, if it comes within a second of the connection's last reply, as nothing reads then. After a fail-over, connections may lead to
-// what is a replica now. The Node asks for the role of each connection that the client lends. What a replica
-// refuses with READONLY has changed nothing: the Node leaves the connection, ends the subscriptions, and sends it again over
-// another, once a second at most.
+// run; with AlwaysRESP2, if it comes within a second of the connection's last reply, as nothing reads then.
+//
+// After a fail-over, connections may lead to what is a replica now. The Node asks for the role of each connection that
+// the client lends. What a replica refuses with READONLY has changed nothing: the Node leaves the connection, ends the
+// subscriptions, and sends it again over another, once a second at most.
 //
 // The client's own pipelines would not do: it has up to four to a server, and gives commands
 // to them at random.

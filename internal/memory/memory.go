@@ -776,8 +776,9 @@ func (m *Server) lastFence(key string) uint64 {
 	return 0
 }
 
-// nextFences issues the numbers of a grant to c, as numbers.lua does: the first of them, and how many they are. Only one is issued where none is stored. But it does not issue fewer when numbers run ahead of the
-// clock, because in a bubble many holds come and go in the same microsecond. The caller holds mu.
+// nextFences issues the numbers of a grant to c, as numbers.lua does: the first of them, and how many they are. Only one
+// is issued where none is stored. But it does not issue fewer when numbers run ahead of the clock, because in a bubble
+// many holds come and go in the same microsecond. The caller holds mu.
 func (m *Server) nextFences(c driver.Claim) (first uint64, n int) {
 	last, n := m.lastFence(c.Key), max(c.Fences, 1)
 	if last == 0 {

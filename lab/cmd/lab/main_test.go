@@ -131,7 +131,8 @@ func environment(servers ...*redistest.Server) []string {
 	return []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
 }
 
-// TestJSON compares a strategy with weaknesses and one on several servers, all of which have a password. The rest of the table is package compare's test.
+// TestJSON compares a strategy with weaknesses and one on several servers, all of which have a password. The rest of the table is
+// package compare's test.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	args := []string{"compare", "--json", "--duration", "60ms"}
