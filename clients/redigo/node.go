@@ -38,7 +38,7 @@ type node struct {
 	rediskit.Users
 
 	pool      *redis.Pool
-	name      atomic.Pointer[string] // the server's address, once the server has reported it
+	name      atomic.Pointer[string] // the address at which the server sees itself reached, once it has said so
 	dialled   atomic.Pointer[string] // the address to which the pool has connected last
 	unordered atomic.Bool            // the server forbids what order needs; for good
 	hangsUp   atomic.Bool            // it hangs up on commands that it does not know; for good
@@ -67,10 +67,10 @@ func New(pool *redis.Pool) driver.Node {
 	return n
 }
 
-// Name returns the address at which the server sees itself reached. Until the server has said so it is the address to which
-// the pool connects, and [driver.Unnamed] before the first dial and with a pool that has no DialContext.
+// Name returns the address to which the pool connects. With a pool that has no DialContext, or one that does not hand its
+// context on, it is the address at which the server sees itself reached, and [driver.Unnamed] until the server has said so.
 func (n *node) Name() string {
-	for _, known := range []*atomic.Pointer[string]{&n.name, &n.dialled} {
+	for _, known := range []*atomic.Pointer[string]{&n.dialled, &n.name} {
 		if s := known.Load(); s != nil {
 			return *s
 		}

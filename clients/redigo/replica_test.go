@@ -4,6 +4,7 @@ package redigonode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -116,6 +117,23 @@ func TestNameOfAServerThatRefuses(t *testing.T) {
 	_, err = n.Do(t.Context(), time.Now().Add(time.Minute), "GET", "k")
 	if want := listener.Addr().String() + ": not sent: "; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("Do = %v, want the address first: %s", err, want)
+	}
+}
+
+// TestNameOfATranslatedAddress: servers in containers on several hosts may all see the same address of their own, and are not one
+// server: package redlock refuses two nodes of one name.
+func TestNameOfATranslatedAddress(t *testing.T) {
+	t.Parallel()
+	f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+		if strings.Join(cmd, " ") == "CLIENT INFO" {
+			c.Bulk(fmt.Sprintf("id=%d addr=172.17.0.1:%d laddr=172.17.0.2:6379 fd=8 name=", c.ID, c.ID))
+			return
+		}
+		c.Plain(cmd)
+	})
+	n := newNode(t, poolOf(f))
+	if echo(t, n, "x"); n.Name() != f.Addr {
+		t.Errorf("Name = %q, want %q, to which the pool connects", n.Name(), f.Addr)
 	}
 }
 
