@@ -27,7 +27,7 @@ type Storage struct {
 	locks strategy.Strategy // with Options.MaxHold
 
 	mu     sync.Mutex
-	leases map[string][]strategy.Lease
+	leases map[string][]strategy.Lease // made by the constructor
 }
 
 func (s *Storage) Lock(ctx context.Context, name string) error {
