@@ -13,7 +13,8 @@ import (
 // and is the last.
 //
 // It is a hint, because others may be able to send it, too. The engine believes a grant for [SuccessorTTL] at most, and nothing
-// that cannot be true next to the last answer. No notification makes a waiter sleep for longer than that answer said.
+// that cannot be true next to the last answer. No notification makes a waiter sleep for longer than that answer said, or
+// than its own TTL.
 type Notification struct {
 	// Holder does not have the lock any more: it has released it, or another process has adopted it. It is called as in a
 	// [strategy.HeldError].

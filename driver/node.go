@@ -66,11 +66,11 @@ type Node interface {
 	Close() error
 }
 
-// Unnamed is the name of a [Node] whose server has not reported its address yet.
+// Unnamed is the name of a [Node] whose address is not known yet.
 const Unnamed = "redis"
 
 // BadNode is what a client's New returns if its client cannot be used: err says why, and what is allowed. It is the error of
-// [Node].Use, and the cause of that of every call.
+// [Node].Use, and every call fails with it.
 func BadNode(err error) Node { return &badNode{err} }
 
 type badNode struct{ err error }

@@ -9,7 +9,7 @@
 //	locks.Fail(lockstest.Unreachable)             // until locks.Fail(nil)
 //	locks.FailNext(lockstest.LostReply)           // one request
 //	locks.AssertFree()                            // also done at the end of the test
-//	permits := locks.Semaphore(2, strategy.Options{})
+//	permits := locks.Semaphore(2, strategy.Options{}) // of another process
 //
 // The server does what Redis with package fairqueue does, and package conformance tests that. Time is that of package
 // time: in a bubble of testing/synctest, time.Sleep moves it for the server and all processes alike, and waiting takes
@@ -120,7 +120,7 @@ const holder = ":lockstest.Hold"
 // Hold makes another process the holder of a free lock, until release is called. Others get strategy.ErrHeld, or wait;
 // release lets the first waiter in. If the lock is not free, the test fails, and release does nothing.
 //
-// The holder needs no renewal. Its TTL is 24 h: a Lose or an Advance that is longer ends it.
+// The holder needs no renewal. Its TTL is 24 h: Lose ends it, and so does an Advance of more.
 func (l *Locks) Hold(name string) (release func()) {
 	l.t.Helper()
 	l.mu.Lock()

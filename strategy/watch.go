@@ -9,9 +9,9 @@ import (
 	"github.com/lockstrategies/locks/internal/timeup"
 )
 
-// Watch yields what [Strategy.Inspect] sees of a lock, asked so often: at once, and again when the holder, the number of holds or
-// the fence has changed. It does not see a hold that is shorter. While several hold the lock, a new holder counts if their number
-// changes. An error is yielded once; Watch then asks on, and yields what it sees when the servers answer again. It ends when ctx
+// Watch yields what [Strategy.Inspect] sees of a lock: at once, and again when the holder, the number of holds or the fence has
+// changed. It asks after each period of every, and does not see a hold that is shorter. While several hold the lock, only their
+// number and the fence count. An error is yielded once; Watch then asks on, and yields what it sees when the servers answer again. It ends when ctx
 // does, or the loop.
 func Watch(ctx context.Context, s Strategy, name string, every time.Duration) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
