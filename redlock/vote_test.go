@@ -269,6 +269,32 @@ func watch(t *testing.T, p driver.Protocol, h *heard) (stop func()) {
 	return stop
 }
 
+// returning is a fake that has come back so often.
+type returning struct {
+	*fake
+	returns uint64
+}
+
+func (r returning) Probe(_ context.Context, due time.Time) uint64 {
+	time.Sleep(time.Until(due)) // it answers at the last moment
+	return r.returns
+}
+
+// TestProbe: the returns of all servers count, and they are asked at the same time.
+func TestProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, _ := newFakes(3)
+		p := redlock.On([]driver.Node{returning{fakes[0], 1}, returning{fakes[1], 2}, returning{fakes[2], 4}})
+		start := time.Now()
+		if n := p.(driver.Prober).Probe(t.Context(), start.Add(time.Second)); n != 7 {
+			t.Errorf("Probe() = %d, want 7", n)
+		}
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("Probe() took %v, want 1s", took)
+		}
+	})
+}
+
 // TestWatch: one release is one notice, soon after the first server tells of it; what a
 // server tells later is passed on again.
 func TestWatch(t *testing.T) {
