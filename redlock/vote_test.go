@@ -673,6 +673,26 @@ func TestUndoEnds(t *testing.T) {
 	})
 }
 
+// TestReleaseLapses: a lock whose time ends while servers do not answer its release is lost, and no unknown outcome.
+func TestReleaseLapses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		p := redlock.On(nodes)
+		c := claim("a")
+		g, err := p.Acquire(t.Context(), c)
+		is(t, "Acquire()", err)
+		synctest.Wait()
+		time.Sleep(c.TTL + driver.Drift(c.TTL)) // then the servers' TTL is over, but for an instant
+		for _, f := range fakes {
+			f.set(func(f *fake) { f.hangs = 500 * time.Millisecond })
+		}
+		c.Grant, c.Due = g, time.Now().Add(time.Second)
+		_, err = p.Release(t.Context(), c)
+		is(t, "Release()", err, strategy.ErrLost)
+		isNot(t, "Release()", err, strategy.ErrUnknown)
+	})
+}
+
 // TestAdoptUnreachable: an adoption that finds no quorum is undone where it was made,
 // and says that nobody knows what is left.
 func TestAdoptUnreachable(t *testing.T) {
