@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -59,16 +60,27 @@ type Queuer interface {
 	Pass(ctx context.Context, c, next Claim) (Grant, error)
 }
 
-// A Sharer is a [Protocol] of a lock that several may hold at a time. Its servers keep a queue as those of a [Queuer] do, with
-// two differences: each waiter has a place and a Line of its own, because one may get in while another waits; and each step
-// that frees a part of the lock makes as many waiters holders as there is room for.
+// A Sharer is a [Queuer] of a lock that several may hold at a time: each step that frees a part of the lock makes as many waiters
+// holders as there is room for. Pass may name a next that has its place already, with Repeated.
 type Sharer interface {
-	Notifier
+	Queuer
 	// MaxShare is the greatest [Claim].Share.
 	MaxShare() int
 	// Excludes reports whether nobody gets the one share while somebody holds the other. An Acquire in the context of
 	// such a hold would wait for itself, so the engine refuses it.
 	Excludes(held, asked int32) bool
+	// Groups reports whether any number may hold this share together. Its waiters have a queue of their own, and get in
+	// together: a claim asks for Claim.Fences holds, and a grant is for all of them. They have one fence, and the i-th has the
+	// token HoldToken(c.Token, i). Extend, Release and Adopt are for one of them, Undo for all.
+	Groups(share int32) bool
+}
+
+// HoldToken is the token of the i-th hold, from 0, of a claim for several that are held together.
+func HoldToken(token string, i int) string {
+	if i == 0 {
+		return token
+	}
+	return strconv.Itoa(i+1) + "." + token
 }
 
 // SuccessorTTL is how long a direct grant lasts if the successor does not extend it: the TTL, at most a second.

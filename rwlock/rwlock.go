@@ -247,3 +247,14 @@ func queueKey(l *keycache.Lock, share int32) string {
 	}
 	return l.Keys[2]
 }
+
+// Pass is Release of c and Acquire of next.
+func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	if _, err := p.Release(ctx, c); err != nil {
+		return driver.Grant{}, err
+	}
+	return p.Acquire(ctx, next)
+}
+
+// Groups says that readers get in together.
+func (p *protocol) Groups(share int32) bool { return share == read }

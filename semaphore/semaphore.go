@@ -278,3 +278,14 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	}
 	return rediskit.WatchChannel(ctx, p, c, l.Channel(), fn)
 }
+
+// Pass is Release of c and Acquire of next.
+func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	if _, err := p.Release(ctx, c); err != nil {
+		return driver.Grant{}, err
+	}
+	return p.Acquire(ctx, next)
+}
+
+// Groups says that readers get in together.
+func (p *protocol) Groups(share int32) bool { return false }
