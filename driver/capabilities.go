@@ -70,12 +70,12 @@ type Sharer interface {
 	// such a hold would wait for itself, so the engine refuses it.
 	Excludes(held, asked int32) bool
 	// Groups reports whether any number may hold this share together. Its waiters have a queue of their own, and get in
-	// together: a claim asks for Claim.Fences holds, and a grant is for all of them. They have one fence, and the i-th has the
-	// token HoldToken(c.Token, i). Extend, Release and Adopt are for one of them, Undo for all.
+	// together: a grant is for all Claim.Holds, which have one fence. Where it does not, a grant by Acquire is for as many as there is
+	// room for, with a fence each; in the queue a claim waits for one.
 	Groups(share int32) bool
 }
 
-// HoldToken is the token of the i-th hold, from 0, of a claim for several that are held together.
+// HoldToken is the token of the i-th hold, from 0, of a claim for several. Extend, Release and Adopt are for one of them, Undo for all.
 func HoldToken(token string, i int) string {
 	if i == 0 {
 		return token

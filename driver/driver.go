@@ -107,6 +107,7 @@ type Claim struct {
 	Fences   int           // how many fences Acquire reserves, for as many holds of this process in a row; at most MaxFences; 0: one
 	FenceTTL time.Duration // how long the servers keep a fence after the time that its number says; whole milliseconds; 0: for ever
 	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
+	Holds    int32         // how many holds of that share Acquire asks for, for as many waiters of this process: see [Sharer]; 0: one
 
 	Repeated bool   // Acquire: sent before with this Token, which may have a place in the queue
 	Beside   string // Acquire: the token of a hold of the same share. While it is held, the claim is granted, whoever waits: see [Sharer]
@@ -120,6 +121,7 @@ type Grant struct {
 	TTL    time.Duration // what the servers count; 0: the claim's
 	Fence  uint64        // greater than that of every earlier hold of the key; all holds of one owner share theirs; 0: none
 	Fences int           // how many holds the grant is for, with the numbers from Fence on; 0: one
+	Holds  int32         // how many holds were granted at once, of a [Sharer]; 0: one
 	Owner  string        // what errors and notifications call the holder, where that is not the token: of re-entrant locks
 	State  any           // the protocol's own; it comes back with the claim
 
