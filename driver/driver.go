@@ -108,11 +108,11 @@ type Claim struct {
 	FenceTTL time.Duration // how long the servers keep a fence after the time that its number says; whole milliseconds; 0: for ever
 	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
 	Holds    int32         // how many holds of that share Acquire asks for, for as many waiters of this process: see [Sharer]; 0: one
+	Beside   string        // Acquire: the token of a hold of the same share. While it is held, the claim is granted, whoever waits: see [Sharer]
 
-	Repeated bool   // Acquire: sent before with this Token, which may have a place in the queue
-	Beside   string // Acquire: the token of a hold of the same share. While it is held, the claim is granted, whoever waits: see [Sharer]
-	Again    bool   // Acquire: only if Owner holds the lock already: see [Reenterer]
-	Grant    Grant  // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
+	Repeated bool  // Acquire: sent before with this Token, which may have a place in the queue
+	Again    bool  // Acquire: only if Owner holds the lock already: see [Reenterer]
+	Grant    Grant // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
 }
 
 // A Grant is what the servers gave.
@@ -121,7 +121,6 @@ type Grant struct {
 	TTL    time.Duration // what the servers count; 0: the claim's
 	Fence  uint64        // greater than that of every earlier hold of the key; all holds of one owner share theirs; 0: none
 	Fences int           // how many holds the grant is for, with the numbers from Fence on; 0: one
-	Holds  int32         // how many holds were granted at once, of a [Sharer]; 0: one
 	Owner  string        // what errors and notifications call the holder, where that is not the token: of re-entrant locks
 	State  any           // the protocol's own; it comes back with the claim
 
@@ -133,10 +132,11 @@ type Grant struct {
 	// Silent says, next to a *[strategy.HeldError], that nobody will announce the holder's release to this claim. The engine
 	// then asks again after pauses of Options.Backoff.
 	Silent bool
-	// Place is the claim's place in the queue, from 1, next to a *[strategy.HeldError]. 0: it has none. Kept says that it had
-	// that place before it asked.
-	Place int32
+	// Kept says that the claim had its place in the queue before it asked. Place is that place, from 1, next to a
+	// *[strategy.HeldError]; 0: it has none.
 	Kept  bool
+	Place int32
+	Holds int32 // how many holds were granted at once, of a [Sharer]; 0: one
 }
 
 // IsZero reports whether nothing has been granted: the engine fills in Start.

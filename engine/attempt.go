@@ -23,6 +23,16 @@ type target struct {
 	err   error // the name is not allowed: every call returns this
 }
 
+// alone reports whether nobody else holds the lock while somebody holds this share of it.
+func (c *core) alone(share int32) bool { return c.sharer == nil || c.sharer.Excludes(share, share) }
+
+// lineKey is where those wait who ask for this share.
+func (c *core) lineKey(key string, share int32) lineKey {
+	return lineKey{key, c.sharer != nil && c.sharer.Groups(share)}
+}
+
+func (t *target) lineKey() lineKey { return t.c.lineKey(t.key, t.share) }
+
 func (t *target) Name() string { return t.name }
 func (t *target) Key() string  { return t.key }
 
@@ -54,7 +64,8 @@ func (t *target) attempt(ctx context.Context, c driver.Claim, n int) (*lease, an
 	if closed := t.c.group.Closed(); closed || !end.Before(l.deadline) {
 		// Granted, but of no use any more: Close came meanwhile, or the reply took longer than the
 		// validity. Nobody else will release it.
-		t.c.undo(l.claim)
+		c.Grant = l.claim.Grant
+		t.c.undo(c)
 		if closed {
 			return nil, answer{undone: true}, strategy.ErrClosed
 		}

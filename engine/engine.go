@@ -58,7 +58,6 @@ type Strategy interface {
 // engine is the Strategy of every algorithm.
 type engine struct {
 	*core
-	lines       *lines
 	userOptions strategy.Options // as the user gave them
 }
 
@@ -77,11 +76,11 @@ func New(p driver.Protocol, o strategy.Options) (Strategy, error) {
 		}
 		p = a.Acknowledged(o.Acks)
 	}
-	s := &shared{group: lifecycle.New()}
+	s := &shared{group: lifecycle.New(), lines: &lines{id: token.New("", false), byKey: map[lineKey]*line{}}}
 	s.undos.Group = s.group
 	s.renewal = scheduler.New[*lease](s.renewDue)
 	s.prober, _ = p.(driver.Prober)
-	made, err := (&engine{core: &core{p: p, shared: s}, lines: &lines{id: token.New("", false), byKey: map[lineKey]*line{}}}).on(o)
+	made, err := (&engine{core: &core{p: p, shared: s}}).on(o)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +123,7 @@ func (e *engine) on(o strategy.Options) (Strategy, error) {
 	if o.Wait, err = waitOn(e.p, o.Wait); err != nil {
 		return nil, err
 	}
-	made := &engine{core: &core{p: e.p, shared: e.shared}, lines: e.lines, userOptions: given}
+	made := &engine{core: &core{p: e.p, shared: e.shared}, userOptions: given}
 	made.o = o
 	made.bulk, _ = e.p.(driver.BulkExtender)
 	made.queues = o.Wait == strategy.WaitQueue
@@ -143,7 +142,7 @@ func (e *engine) on(o strategy.Options) (Strategy, error) {
 func (e *engine) NewLock(name string) strategy.Lock { return e.newLock(name) }
 
 func (e *engine) newLock(name string) *lock {
-	l := &lock{target: target{c: e.core, name: name}, lines: e.lines}
+	l := &lock{target{c: e.core, name: name}}
 	if name == "" || len(name) > contract.MaxNameLen {
 		l.err = fmt.Errorf("locks: the lock's name has %d bytes: allowed are 1 to %d", len(name), contract.MaxNameLen)
 		return l

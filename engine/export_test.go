@@ -18,7 +18,7 @@ func Waiting(s strategy.Strategy, key string) int {
 	n := 0
 	for k, ln := range ls.byKey {
 		if k.key == key && ln != nil {
-			n += ln.waiters.Len()
+			n += len(ln.waiters)
 		}
 	}
 	return n

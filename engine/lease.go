@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,7 @@ type core struct {
 
 type shared struct {
 	group   *lifecycle.Group
+	lines   *lines
 	undos   undo.Retrier
 	renewal *scheduler.Scheduler[*lease] // renewals and deadlines
 
@@ -89,26 +89,25 @@ type lease struct {
 	granted  time.Time        // not after the servers began to count the first TTL
 	start    *holdstart.Start // of its maximum hold; nil: its grant
 	ownToken string           // not empty: its token, where the servers know it by that of the first hold; see handover.go
-	line     *line            // passes the lock on when the lease ends; nil: the lease releases it
-	intact   bool             // set by its end: no renewal has failed, so it could be handed over as it was
-	handed   bool             // and so it was
+	turn     *turn            // the process's, in which the lock may be handed over; nil: it may not
 
 	mu         sync.Mutex
-	claim      driver.Claim    // with the last Grant
-	deadline   time.Time       // Drift before the lock expires at the servers
-	end        error           // nil while held; then ErrReleased or the *LostError, for ever
-	renewalErr error           // why the last renewal failed
-	counted    time.Time       // the latest time until which the servers were asked to count
-	answered   chan struct{}   // closed when the renewal under way is answered; made by the first who waits for that
-	lost       chan struct{}   // made by the first Lost
-	contexts   []*leaseContext // end with the lease
-	partial    bool            // a server that has not answered may keep the lock beyond the deadline
-	renewing   bool            // a renewal is under way
+	claim      driver.Claim               // with the last Grant
+	deadline   time.Time                  // Drift before the lock expires at the servers
+	end        error                      // nil while held; then ErrReleased or the *LostError, for ever
+	renewalErr error                      // why the last renewal failed
+	counted    time.Time                  // the latest time until which the servers were asked to count
+	answered   chan struct{}              // closed when the renewal under way is answered; made by the first who waits for that
+	lost       chan struct{}              // made by the first Lost
+	contexts   map[*leaseContext]struct{} // end with the lease
+	partial    bool                       // a server that has not answered may keep the lock beyond the deadline
+	renewing   bool                       // a renewal is under way
 
 	unconfirmed bool      // no answer, but a message says that it was granted: it is extended once
 	keep        bool      // renewed until it ends
 	watch       bool      // somebody wants to know of the loss
 	begun       bool      // its caller has it, and the observer knows
+	intact      bool      // set by its end: no renewal has failed, so it may be handed over as it was
 	until       time.Time // keep: the end of the maximum hold; zero: none
 	next        time.Time // keep: the next renewal; zero: none
 
@@ -121,6 +120,7 @@ var _ strategy.Lease = (*lease)(nil)
 type leaseContext struct{ cancel context.CancelCauseFunc }
 
 func newLease(co *core, c driver.Claim, g driver.Grant, start time.Time) *lease {
+	c.Holds = 0 // it is one of them
 	l := &lease{c: co, claim: c}
 	l.granted = l.take(g, start).Start
 	if l.claim.Grant.Fence == 0 && l.claim.Grant.Fences == 0 {
@@ -268,7 +268,10 @@ func (l *lease) Context(parent context.Context) (ctx context.Context, cancel con
 	ctx, cancelCause := context.WithCancelCause(parent)
 	c := &leaseContext{cancelCause}
 	l.mu.Lock()
-	l.contexts = append(l.contexts, c)
+	if l.contexts == nil {
+		l.contexts = map[*leaseContext]struct{}{}
+	}
+	l.contexts[c] = struct{}{}
 	l.watch = true
 	after := l.look()
 	if l.end != nil {
@@ -278,7 +281,7 @@ func (l *lease) Context(parent context.Context) (ctx context.Context, cancel con
 	after()
 	return ctx, func() {
 		l.mu.Lock()
-		l.contexts = slices.DeleteFunc(l.contexts, func(x *leaseContext) bool { return x == c })
+		delete(l.contexts, c)
 		l.mu.Unlock()
 		cancelCause(context.Canceled)
 	}
@@ -296,23 +299,10 @@ func (l *lease) Release(ctx context.Context) error {
 	}
 	if err = entered; err == nil {
 		err = l.release(ctx, c)
-	} else if l.line != nil {
-		l.line.unblock()
+	} else {
+		l.unblock()
 	}
 	l.ended(ctx, strategy.EventReleased, err)
-	return err
-}
-
-// release gives up the lock of a lease that is over; c is its claim.
-func (l *lease) release(ctx context.Context, c driver.Claim) (err error) {
-	if l.line != nil {
-		err = l.line.release(ctx, l, c)
-	} else {
-		err = l.c.release(ctx, c)
-	}
-	if l.unconfirmed && errors.Is(err, strategy.ErrLost) {
-		l.c.undo(c) // it may still have its place in the queue
-	}
 	return err
 }
 
@@ -339,9 +329,7 @@ func (l *lease) Detach() (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if l.line != nil {
-		l.line.unblock()
-	}
+	l.unblock()
 	l.ended(context.Background(), strategy.EventReleased, nil)
 	return c.Token, nil
 }
@@ -416,10 +404,10 @@ func (l *lease) over(end error) (after func()) {
 		return nothing
 	}
 	return func() {
-		if lost && l.line != nil {
-			l.line.unblock()
+		if lost {
+			l.unblock()
 		}
-		for _, x := range contexts {
+		for x := range contexts {
 			x.cancel(end)
 		}
 		if lost && begun { // otherwise begin does, after it has reported the beginning

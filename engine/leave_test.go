@@ -14,42 +14,42 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// releases is a protocol that always grants, and tells which tokens were released.
-type releases struct {
+// granter is a protocol that always grants, and tells which tokens were released.
+type granter struct {
 	driver.Unsupported
 	tokens chan string
 }
 
-func newReleases() releases { return releases{tokens: make(chan string, 1)} }
+func newGranter() granter { return granter{tokens: make(chan string, 1)} }
 
-func (releases) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+func (granter) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
 	return driver.Grant{}, nil
 }
 
-func (releases) Extend(context.Context, driver.Claim) (driver.Grant, error) {
+func (granter) Extend(context.Context, driver.Claim) (driver.Grant, error) {
 	return driver.Grant{}, nil
 }
 
-func (r releases) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
+func (r granter) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
 	r.tokens <- c.Token
 	return driver.Outcome{}, nil
 }
 
-func (releases) Undo(context.Context, driver.Claim) error { return nil }
+func (granter) Undo(context.Context, driver.Claim) error { return nil }
 
 // TestGivenWhileLeaving: a waiter that is given the lock before it is out of the line gives it back, also if it was
 // about to leave. Here it waits for the mutex of the lines, which the test holds as the releaser does.
 func TestGivenWhileLeaving(t *testing.T) {
-	released := newReleases()
+	released := newGranter()
 	s, err := New(released, strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, left := s.NewLock("n").(*lock), make(chan struct{})
-	l.lines.mu.Lock()
-	ln := l.lines.open(l.firstLine(), 0)
-	w := ln.newWaiter(&l.target, "")
-	ln.waiters.Join(w)
+	l.c.lines.mu.Lock()
+	ln := l.c.lines.open(l.lineKey())
+	w := newWaiter(&l.target, ln, "")
+	ln.waiters = append(ln.waiters, w)
 	go func() {
 		defer close(left)
 		w.leave()
@@ -64,9 +64,9 @@ func TestGivenWhileLeaving(t *testing.T) {
 		return false
 	})
 	given := newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
-	ln.blockOn(w, given, time.Now())
-	w.granted <- given
-	l.lines.mu.Unlock()
+	ln.got(w, given, newTurn())
+	w.post(given)
+	l.c.lines.mu.Unlock()
 	<-left
 	if err := s.Close(); err != nil { // which waits for the release
 		t.Errorf("Close = %v", err)
@@ -79,22 +79,22 @@ func TestGivenWhileLeaving(t *testing.T) {
 // TestReplacedCheck: a check that another has replaced when its time comes leaves that one alone: it is for a holder whose
 // TTL is shorter.
 func TestReplacedCheck(t *testing.T) {
-	s, err := New(newReleases(), strategy.Options{})
+	s, err := New(newGranter(), strategy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := s.NewLock("n").(*lock)
-	l.lines.mu.Lock()
-	ln := l.lines.open(l.firstLine(), 0)
+	l.c.lines.mu.Lock()
+	ln := l.c.lines.open(l.lineKey())
 	ln.holder = newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
 	ln.startCheck(time.Hour, time.Hour)
 	replaced := ln.check
 	ln.startCheck(time.Minute, time.Minute)
 	now := ln.check
-	l.lines.mu.Unlock()
+	l.c.lines.mu.Unlock()
 	ln.checkHolder(replaced)
-	l.lines.mu.Lock()
-	defer l.lines.mu.Unlock()
+	l.c.lines.mu.Lock()
+	defer l.c.lines.mu.Unlock()
 	if ln.check != now {
 		t.Errorf("the check is %+v, want that which has replaced the other, %+v", ln.check, now)
 	}

@@ -67,6 +67,8 @@ func (p *shares) MaxShare() int { return maxShare }
 
 func (p *shares) Excludes(_, _ int32) bool { return false }
 
+func (p *shares) Groups(int32) bool { return false }
+
 // ask sends a request.
 func (p *shares) ask(op string, c driver.Claim, do func() error) error {
 	p.mu.Lock()
@@ -205,37 +207,67 @@ func (p *shares) serve(upTo string, moved bool) bool {
 func (p *shares) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err error) {
 	err = p.ask("acquire", c, func() error {
 		g = driver.Grant{}
-		if h := p.find(c.Token); h != nil { // granted meanwhile
-			h.until = time.Now().Add(c.TTL)
-			p.fence++
-			g.Fence = p.fence
-			return nil
-		}
-		if shareOf(c) > p.limit {
-			return lockstest.Refused("LIMIT")
-		}
-		if p.serve(c.Token, false) && shareOf(c) <= p.free() {
-			g.Fence = p.add(c.Token, shareOf(c), c.TTL)
-			if p.unqueue(c.Token) {
-				p.serve("", true)
-			}
-			return nil
-		}
-		h := p.first()
-		if g.ServerTime = time.Duration(time.Now().UnixNano()); c.Line != "" {
-			at := slices.IndexFunc(p.queue, func(x driver.Claim) bool { return x.Token == c.Token })
-			if g.Kept = at >= 0 && c.Repeated; !g.Kept {
-				at = len(p.queue)
-				p.queue = append(p.queue, c)
-			}
-			g.Place = int32(at + 1)
-		}
-		return &strategy.HeldError{Name: c.Name, Holder: h.token, TTL: max(time.Until(h.until), ms)}
+		return p.admit(c, &g)
 	})
 	if err != nil && !errors.Is(err, strategy.ErrHeld) {
 		g = driver.Grant{}
 	}
 	return g, err
+}
+
+func (p *shares) Pass(_ context.Context, c, next driver.Claim) (g driver.Grant, err error) {
+	err = p.ask("pass", c, func() error {
+		g = driver.Grant{}
+		if p.find(c.Token) == nil {
+			return &strategy.LostError{Name: c.Name}
+		}
+		p.end(c.Token)
+		return p.admit(next, &g)
+	})
+	if err != nil && !errors.Is(err, strategy.ErrHeld) {
+		g = driver.Grant{}
+	}
+	return g, err
+}
+
+// admit makes a claim a holder, as often as it asks for it and there is room, or gives it its place in the queue.
+func (p *shares) admit(c driver.Claim, g *driver.Grant) error {
+	if h := p.find(c.Token); h != nil { // granted meanwhile
+		h.until = time.Now().Add(c.TTL)
+		p.fence++
+		g.Fence = p.fence
+		return nil
+	}
+	if shareOf(c) > p.limit {
+		return lockstest.Refused("LIMIT")
+	}
+	if p.serve(c.Token, false) && shareOf(c) <= p.free() {
+		for ; g.Holds < max(c.Holds, 1) && shareOf(c) <= p.free(); g.Holds++ {
+			fence := p.add(driver.HoldToken(c.Token, int(g.Holds)), shareOf(c), c.TTL)
+			if g.Holds == 0 {
+				g.Fence = fence
+			}
+		}
+		g.Fences = 1
+		if c.Holds <= 1 {
+			g.Fences = max(c.Fences, 1)
+			p.fence += uint64(g.Fences - 1)
+		}
+		if p.unqueue(c.Token) {
+			p.serve("", true)
+		}
+		return nil
+	}
+	h := p.first()
+	if g.ServerTime = time.Duration(time.Now().UnixNano()); c.Line != "" {
+		at := slices.IndexFunc(p.queue, func(x driver.Claim) bool { return x.Token == c.Token })
+		if g.Kept = at >= 0 && c.Repeated; !g.Kept {
+			at = len(p.queue)
+			p.queue = append(p.queue, c)
+		}
+		g.Place = int32(at + 1)
+	}
+	return &strategy.HeldError{Name: c.Name, Holder: h.token, TTL: max(time.Until(h.until), ms)}
 }
 
 func (p *shares) Extend(_ context.Context, c driver.Claim) (driver.Grant, error) {
@@ -263,11 +295,17 @@ func (p *shares) Undo(_ context.Context, c driver.Claim) error {
 	return nil
 }
 
+// end takes a token's hold away.
+func (p *shares) end(token string) {
+	p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.token == token })
+}
+
 func (p *shares) release(op string, c driver.Claim) error {
 	return p.ask(op, c, func() error {
 		h := p.find(c.Token)
-		if h != nil {
-			p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.token == c.Token })
+		p.end(c.Token)
+		for i := 1; i < int(c.Holds); i++ {
+			p.end(driver.HoldToken(c.Token, i))
 		}
 		all := p.serve("", op == "undo" && p.unqueue(c.Token))
 		if h == nil {
@@ -402,9 +440,9 @@ func acquired(t *testing.T, when string, ws []*waiter, want ...int) {
 	}
 }
 
-// TestShareLines: each waiter has a line, and a place in the queue, of its own. A release grants to the first in
-// the same step, and that one's hold keeps no other waiting. Nothing is handed over within the process.
-func TestShareLines(t *testing.T) {
+// TestShareLine: the waiters of a process have one line, and one place in the queue. What one of them releases goes to the next, without a
+// request; when the process's turn is over, the release asks for the next one's share, too.
+func TestShareLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: 2}
 		s := open(t, p, strategy.Options{})
@@ -412,44 +450,75 @@ func TestShareLines(t *testing.T) {
 		_, err := s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire of a third", err, strategy.ErrHeld)
 		before := p.count()
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		equal(t, "requests of three who wait", p.count()-before, 3*3) // ask, listen, ask for a place
-		p.keeps(t, "while three wait", 3, 3)
-		lines := map[string]bool{}
-		for _, w := range p.of("watch") {
-			lines[w.Line] = true
-		}
-		equal(t, "lines that listen", len(lines), 3)
-		equal(t, "somebody listens without a line", lines[""], false)
-		queue := p.queued()
-		for i, c := range queue {
-			if !lines[c.Line] || slices.ContainsFunc(queue[:i], func(x driver.Claim) bool { return x.Line == c.Line || x.Token == c.Token }) {
-				t.Errorf("the queue has the line %q and the token %q in place %d, want a line that listens and those of nobody else", c.Line, c.Token, i+1)
-			}
-		}
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		equal(t, "requests of four who wait", p.count()-before, 3) // ask, listen, ask for a place
+		p.keeps(t, "while four wait", 1, 1)
 
 		before = p.count()
-		release(t, a)
+		release(t, a) // it has come without the line: a pass, which asks for what may be handed over
 		acquired(t, "after one release", ws, 0)
+		p.keeps(t, "when the first has its share", 1, 1) // that of the second
 		release(t, b)
 		acquired(t, "after two releases", ws, 0, 1)
-		equal(t, "requests of two releases that grant", p.count()-before, 2)
-		p.keeps(t, "with one who waits", 1, 1)
-		release(t, ws[1].got(t))
-		acquired(t, "after three releases", ws, 0, 1, 2)
+		equal(t, "requests", p.count()-before, 4) // each passes, and then the next takes its place
+		before = p.count()
 		release(t, ws[0].got(t))
-		release(t, ws[2].got(t))
-		equal(t, "releases", len(p.of("release")), 5)
-		for _, r := range p.of("acquire") {
-			if r.Fences != 0 {
-				t.Errorf("a claim asks for %d fences, want one: nothing is handed over", r.Fences)
-			}
+		release(t, ws[1].got(t))
+		acquired(t, "after four releases", ws, 0, 1, 2, 3)
+		equal(t, "requests of hand-overs", p.count()-before, 1) // the place is given up
+		one, two := ws[2].got(t), ws[3].got(t)
+		if one.Token() == ws[0].lease.Token() || fenceOf(one) <= fenceOf(ws[0].lease) || fenceOf(two) <= fenceOf(ws[1].lease) {
+			t.Errorf("fences of the next holds of a share = %d after %d, %d after %d; want greater ones, and tokens of their own",
+				fenceOf(one), fenceOf(ws[0].lease), fenceOf(two), fenceOf(ws[1].lease))
 		}
+		release(t, one)
+		release(t, two)
+		equal(t, "passes", len(p.of("pass")), 2)
 		p.left(t)
 	})
 }
 
-// TestShareGrantsSeveral: one release may make several waiters of a process holders, and each has its own lease.
+// TestShareTurnEnds: after the process's turn a share goes to the first in the servers' queue, and that may be another process.
+func TestShareTurnEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 1}
+		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
+		holder := take(t, s)
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		theirs := waitShare(bg, other, 1)
+		release(t, holder)
+		release(t, ws[0].got(t)) // handed over
+		l := ws[1].got(t)
+		time.Sleep(2 * ms)
+		release(t, l)
+		acquired(t, "after the turn", []*waiter{ws[2], theirs}, 1)
+		time.Sleep(2 * ms)
+		release(t, theirs.got(t))
+		release(t, ws[2].got(t))
+		p.left(t)
+	})
+}
+
+// TestShareFits: a share is handed over only to who wants as much, and nobody overtakes who wants more.
+func TestShareFits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 3}
+		s := open(t, p, strategy.Options{})
+		one, two := takeShare(t, s, 1), takeShare(t, s, 2)
+		ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		release(t, one)
+		acquired(t, "while too few are free", ws)
+		release(t, two)
+		acquired(t, "when all are free", ws, 0)
+		release(t, ws[0].got(t))
+		acquired(t, "when all are free again", ws, 0, 1, 2)
+		release(t, ws[1].got(t))
+		release(t, ws[2].got(t))
+		p.left(t)
+	})
+}
+
+// TestShareGrantsSeveral: one release may leave enough for several waiters of a process, and each has its own lease.
 func TestShareGrantsSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: 3}
@@ -459,15 +528,13 @@ func TestShareGrantsSeveral(t *testing.T) {
 		start, before := time.Now(), p.count()
 		release(t, all)
 		acquired(t, "after one release", ws, 0, 1)
-		equal(t, "requests", p.count()-before, 1)
+		equal(t, "requests", p.count()-before, 3) // the release, which asks for the first, and the questions of the others
 		for i, w := range ws[:2] {
 			l := w.got(t)
 			equal(t, fmt.Sprintf("Acquire of %d after", i), w.at.Sub(start), 0)
 			equal(t, fmt.Sprintf("share of waiter %d", i), p.held(l.Token()), i+1)
-			time.Sleep(10 * ms) // the grant was for a second
 			is(t, "Err", l.Err())
 		}
-		equal(t, "renewals", len(p.of("extend")), 2)
 		release(t, ws[1].lease)
 		release(t, ws[2].got(t))
 		release(t, ws[0].lease)
@@ -483,7 +550,7 @@ func TestShareLeaver(t *testing.T) {
 		holder := takeShare(t, s, 2)
 		ctx, leave := context.WithCancel(bg)
 		ws := []*waiter{waitShare(ctx, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		p.keeps(t, "while three wait", 3, 3)
+		p.keeps(t, "while three wait", 1, 1)
 		entry := p.queued()[0]
 		leave()
 		acquired(t, "after the first has left", ws, 0, 1)
@@ -492,7 +559,7 @@ func TestShareLeaver(t *testing.T) {
 		if len(p.of("release")) > 0 || len(undone) != 1 || undone[0].Token != entry.Token || undone[0].Line != entry.Line || undone[0].Share != 3 {
 			t.Errorf("releases = %+v, want an undo of %+v alone", undone, entry)
 		}
-		p.keeps(t, "after the first has left", 1, 1)
+		p.keeps(t, "after the first has left", 1, 1) // the third waits
 		release(t, ws[1].got(t))
 		release(t, ws[2].got(t))
 		release(t, holder)
@@ -639,7 +706,7 @@ func TestShareNotified(t *testing.T) {
 			before, start := len(p.of("acquire")), time.Now()
 			release(t, all)
 			acquired(t, "at once", ws, 0, 1)
-			equal(t, "attempts", len(p.of("acquire"))-before, 3) // the third's is refused
+			equal(t, "attempts", len(p.of("acquire"))-before, 2) // one for two, and the third's, which is refused
 			release(t, ws[0].got(t))
 			release(t, ws[2].got(t))
 			equal(t, "the third had its shares after", ws[2].at.Sub(start), 0)
@@ -953,6 +1020,8 @@ func TestExchangeFails(t *testing.T) {
 type sharer interface {
 	MaxShare() int
 	Excludes(held, asked int32) bool
+	Groups(share int32) bool
+	Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error)
 	Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error)
 }
 
@@ -1129,6 +1198,7 @@ func sharesInChaos(t *testing.T, seed uint64) {
 			mu.Unlock()
 			if idle > 5*ttl {
 				p.mu.Lock()
+				defer p.mu.Unlock()
 				t.Fatalf("seed %d: nobody has got a share for %v; at the server: %v, queue %v", seed, idle, p.holds, p.queue)
 			}
 		}

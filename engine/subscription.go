@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -12,19 +10,16 @@ import (
 )
 
 // A subscription is what one wait line hears from the servers. Only the head of the line subscribes.
-// The next head inherits the subscription.
+// The next head inherits the subscription. It is guarded by the mutex of the lines.
 type subscription struct {
-	wake chan struct{} // a notification has come; holds one
-
-	mu      sync.Mutex
-	stop    func()      // nil: there is no subscription
+	end     func()      // nil: there is no subscription
 	queue   bool        // it hears of direct grants
 	broken  bool        // it has ended by itself
 	without time.Time   // until when not to subscribe again
 	freed   []string    // holders that have released since the last attempt began
 	token   string      // of the line's claim in the servers' queue; empty: none
 	direct  directGrant // what the last message says that the token was granted, until the head looks; zero: nothing
-	next    time.Time   // when the successor that precedes this line has to have extended
+	first   time.Time   // the line has heard that it is the first in the queue: until when the holder has the lock
 }
 
 // A directGrant is one that a message says that the servers have made.
@@ -36,117 +31,85 @@ type directGrant struct {
 // maxFreed bounds what is remembered while an attempt is under way.
 const maxFreed = 64
 
-// needed reports whether the line must subscribe, for direct grants or without; if not, whether it has a
-// subscription. After a subscription broke, the line makes one pause without: subscriptions that never
-// last must not set the pace.
-func (s *subscription) needed(queue bool) (needed, there bool) {
-	s.mu.Lock()
-	broken, there, without := s.broken, s.stop != nil, time.Now().Before(s.without)
-	other := there && s.queue != queue
-	s.mu.Unlock()
+// needs reports whether the line must subscribe, for direct grants or without; if not, whether it has a
+// subscription that works.
+func (s *subscription) needs(queue bool) (needed, there bool) {
 	switch {
-	case broken:
-		s.close()
+	case s.broken:
 		return false, false
-	case other: // the last head waited in another way
-		s.close()
-		return true, false
+	case s.end != nil:
+		return s.queue != queue, true // the last head waited in another way
 	}
-	return !there && !without, there
+	return !time.Now().Before(s.without), false
 }
 
-// subscribe returns whether the servers have confirmed. c.Line is not empty to hear of direct grants.
-func (s *subscription) subscribe(ctx context.Context, e *core, c driver.Claim) bool {
-	start := time.Now()
-	stop, err := e.p.(driver.Notifier).Watch(ctx, c, s.notify)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		pause := 10 * time.Since(start) // one that hangs must not delay every attempt
-		if errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsupported) {
-			pause = c.TTL // the reason may pass: LOADING, too many clients
-		}
-		s.without = time.Now().Add(min(pause, c.TTL))
-		return false
+// subscribed takes in that the servers have confirmed a subscription, which end ends.
+func (ln *line) subscribed(c *core, queue bool, end func()) {
+	c.subscribed.Add(1)
+	c.probeLater()
+	ln.end, ln.queue = func() { end(); c.subscribed.Add(-1) }, queue
+}
+
+// unheard takes in that a subscription, begun at start, has failed.
+func (ln *line) unheard(c *core, start time.Time, err error) {
+	pause := 10 * time.Since(start) // one that hangs must not delay every attempt
+	if errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsupported) {
+		pause = c.o.TTL // the reason may pass: LOADING, too many clients
 	}
-	e.subscribed.Add(1)
-	e.probeLater()
-	s.stop, s.queue = func() { stop(); e.subscribed.Add(-1) }, c.Line != ""
-	return true
+	ln.without = time.Now().Add(min(pause, c.o.TTL))
+}
+
+// unsubscribe ends the subscription. That waits for a notification being delivered, so it is done without the mutex.
+func (ln *line) unsubscribe() {
+	if ln.end != nil {
+		ln.later(ln.end)
+	}
+	ln.end, ln.broken = nil, false
 }
 
 // hearsGrants reports whether a direct grant would be heard.
-func (s *subscription) hearsGrants() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stop != nil && s.queue && !s.broken
-}
-
-// close ends the subscription. stop waits for a notification being delivered, which takes mu, so it is
-// called without.
-func (s *subscription) close() {
-	s.mu.Lock()
-	stop := s.stop
-	s.stop, s.broken = nil, false
-	s.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-}
+func (s *subscription) hearsGrants() bool { return s.end != nil && s.queue && !s.broken }
 
 // forget is called before an attempt. A release heard from now on may be that of the holder that the
 // attempt will find, although its notification overtakes the reply.
-func (s *subscription) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.freed, s.next = s.freed[:0], time.Time{}
-}
+func (s *subscription) forget() { s.freed, s.first = s.freed[:0], time.Time{} }
 
-// heard returns whether holder has released, so that asking makes sense; until when the successor that
-// precedes the line has the lock, if that has just been heard; and whether nothing more will be heard.
-// Releases of other holders are stale: they came before holder acquired.
-func (s *subscription) heard(holder string) (freed bool, next time.Time, broken bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// heard returns whether holder has released, so that asking makes sense; and until when the successor that
+// precedes the line has the lock, if that has just been heard. Releases of other holders are stale: they came before
+// holder acquired.
+func (s *subscription) heard(holder string) (freed bool, first time.Time) {
 	freed = len(s.freed) >= maxFreed || holder == "" && len(s.freed) > 0 || slices.Contains(s.freed, holder)
-	next, s.next = s.next, time.Time{}
-	return freed, next, s.broken
+	first, s.first = s.first, time.Time{}
+	return freed, first
 }
 
 // expect is called before a claim with that token is sent. Its direct grant may be heard before the answer.
-func (s *subscription) expect(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token, s.direct = token, directGrant{}
-}
+func (s *subscription) expect(token string) { s.token, s.direct = token, directGrant{} }
 
-// granted returns what has been heard of a direct grant since the last call. ok is false if nothing was.
-func (s *subscription) granted() (d directGrant, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// grantHeard returns what has been heard of a direct grant since the last call. ok is false if nothing was.
+func (s *subscription) grantHeard() (d directGrant, ok bool) {
 	d, s.direct = s.direct, directGrant{}
 	return d, !d.at.IsZero()
 }
 
 // notify takes in a notification. A direct grant of another token is not this line's.
-func (s *subscription) notify(n driver.Notification) {
+func (ln *line) notify(n driver.Notification) {
 	now := time.Now()
-	s.mu.Lock()
+	ln.all.mu.Lock()
+	defer ln.all.mu.Unlock()
 	switch {
 	case n.Broken():
-		s.broken = true
+		ln.broken = true
 	case n.Token != "":
-		if n.Token == s.token {
-			s.direct = directGrant{n.Grant, now}
+		if n.Token == ln.token {
+			ln.direct = directGrant{n.Grant, now}
 		}
 	case n.Next > 0:
-		s.next = now.Add(n.Next)
-	case len(s.freed) < maxFreed:
-		s.freed = append(s.freed, n.Holder)
+		ln.first = now.Add(n.Next)
+	case len(ln.freed) < maxFreed:
+		ln.freed = append(ln.freed, n.Holder)
 	}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // the head has not looked yet
+	if ln.head != nil {
+		ln.head.wake()
 	}
 }
