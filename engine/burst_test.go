@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -406,9 +404,8 @@ func TestFirstAttemptOfAnother(t *testing.T) {
 	})
 }
 
-// Where each waiter has a place of its own, callers make their first attempts a few at a time. Whatever becomes of
-// them, the others have their turn.
-func TestEntrance(t *testing.T) {
+// Many callers want permits at the same moment. Whatever becomes of one, the others have their turn.
+func TestBurstOfPermits(t *testing.T) {
 	const there = 100 * ms
 	for what, play := range map[string]func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore){
 		"a refusal is the caller's own": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
@@ -437,11 +434,11 @@ func TestEntrance(t *testing.T) {
 			if took := time.Since(start); took > 2*op {
 				t.Errorf("the last one learned it after %v, want after two time-outs at most", took)
 			}
-			if n := len(r.of(lockstest.OpAcquire)); n > 20 {
-				t.Errorf("attempts = %d, want those of the first few", n)
+			if n := len(r.of(lockstest.OpAcquire)); n > 2 {
+				t.Errorf("attempts = %d, want two", n)
 			}
 			r.then(nil)
-			l, err := s.NewLock(name).Acquire(bg) // they have left the entrance
+			l, err := s.NewLock(name).Acquire(bg)
 			is(t, "Acquire afterwards", err)
 			release(t, l)
 		},
@@ -461,41 +458,6 @@ func TestEntrance(t *testing.T) {
 				} else {
 					<-w.done
 					is(t, "Acquire", w.err)
-				}
-			}
-		},
-		"in the order in which they came": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
-			start := time.Now()
-			waiters := whoLeft(t, 60, func(i int) (strategy.Lease, error) {
-				return s.NewLock(name).Acquire(as(fmt.Sprint(i)))
-			})
-			for _, w := range waiters {
-				<-w.done
-				is(t, "Acquire", w.err)
-			}
-			for _, q := range r.of(lockstest.OpAcquire) {
-				n, err := strconv.Atoi(q.all[0].Owner)
-				if is(t, "the owner", err); q.at.Equal(start.Add(there)) && n >= 8+2*8 {
-					t.Errorf("caller %d has asked when the first eight were answered, want those who came before it", n)
-				}
-			}
-		},
-		"who gives up makes no room": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
-			ctx, cancel := context.WithCancel(bg)
-			waiters := whoLeft(t, 50, func(i int) (strategy.Lease, error) {
-				if i >= 8 && i < 30 {
-					return s.NewLock(name).Acquire(ctx)
-				}
-				if i == 30 {
-					cancel()
-					time.Sleep(ms)
-				}
-				return s.NewLock(name).Acquire(bg)
-			})
-			equal(t, "attempts before an answer", len(r.of(lockstest.OpAcquire)), 8)
-			for i, w := range waiters {
-				if <-w.done; i < 8 || i >= 30 {
-					is(t, fmt.Sprintf("Acquire number %d", i+1), w.err)
 				}
 			}
 		},
@@ -553,51 +515,29 @@ func TestEntrance(t *testing.T) {
 	}
 }
 
-// More callers may ask at the entrance while the answers come quickly, and fewer when they come slowly.
-func TestRoom(t *testing.T) {
+// Who asks for a permit asks for all that stand behind it. So many callers cost few requests, and few times the way to the server.
+func TestPermitsForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
+		r := record(&m)
 		s, err := m.Semaphore(10_000, strategy.Options{})
 		is(t, "Semaphore", err)
-		var asking, pause atomic.Int64
-		pause.Store(int64(10 * ms))
-		m.Intercept(func(_ context.Context, _ lockstest.Request, serve func() error) error {
-			asking.Add(1)
-			defer asking.Add(-1)
-			time.Sleep(time.Duration(pause.Load()))
-			return serve()
-		})
-		var all sync.WaitGroup
-		for range 1000 {
-			all.Go(func() {
-				_, err := s.NewLock(name).Acquire(bg)
-				is(t, "Acquire", err)
-			})
+		r.then(slow(10*ms, 0))
+		start := time.Now()
+		waiters := whoCame(t, 1000, func(int) (strategy.Lease, error) { return s.NewLock(name).Acquire(bg) })
+		tokens, fences := map[string]bool{}, map[uint64]bool{}
+		for _, w := range waiters {
+			l := w.got(t)
+			tokens[l.Token()], fences[fenceOf(l)] = true, true
 		}
-		time.Sleep(45 * ms) // in which four answers have come
-		if n := asking.Load(); n != 8<<4 {
-			t.Errorf("requests under way after four quick answers = %d, want %d", n, 8<<4)
+		since(t, "they waited", start, 50*ms) // the first, and four times 256
+		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 5)
+		equal(t, "tokens", len(tokens), 1000)
+		equal(t, "fences", len(fences), 1000)
+		for _, w := range waiters {
+			release(t, w.lease)
 		}
-		pause.Store(int64(op / 2))
-		time.Sleep(op)
-		if n := asking.Load(); n > 8 {
-			t.Errorf("requests under way after slow answers = %d, want few", n)
-		}
-		pause.Store(0)
-		all.Wait()
-		pause.Store(int64(10 * ms))
-		for i := range 100 + 20 {
-			if i < 100 { // one or two at a time: while nobody waits there is room enough
-				time.Sleep(7 * ms)
-			}
-			all.Go(func() {
-				_, err := s.NewLock(name).Acquire(bg)
-				is(t, "Acquire", err)
-			})
-		}
-		synctest.Wait()
-		equal(t, "requests under way after quick answers to callers who did not wait", asking.Load(), 8)
-		all.Wait()
+		leftovers(t, &m)
 		is(t, "Close", s.Close())
 	})
 }
