@@ -23,14 +23,6 @@ func endedBy(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, ended)
 }
 
-// overAt strikes when ctx's deadline comes, also if the timer of ctx is late.
-func overAt(ctx context.Context) <-chan time.Time {
-	if at, ok := ctx.Deadline(); ok {
-		return time.After(time.Until(at))
-	}
-	return nil
-}
-
 // outlast is ctx, but ends that much later. ctx often ends a wait while a request is under way. The answer comes
 // soon, and says that the lock is held. Without it the caller would learn only that the outcome is unknown.
 //

@@ -1,5 +1,4 @@
-// Tests a waiter that leaves its line in the moment in which it is given the lock, and a check of a holder that another has
-// replaced in that moment.
+// Tests a waiter that leaves its line in the moment in which it is given the lock.
 package engine
 
 import (
@@ -74,29 +73,4 @@ func TestGivenWhileLeaving(t *testing.T) {
 	if len(released.tokens) == 0 || <-released.tokens != given.claim.Token {
 		t.Error("the lock that the waiter was given has not been released")
 	}
-}
-
-// TestReplacedCheck: a check that another has replaced when its time comes leaves that one alone: it is for a holder whose
-// TTL is shorter.
-func TestReplacedCheck(t *testing.T) {
-	s, err := New(newGranter(), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := s.NewLock("n").(*lock)
-	l.c.lines.mu.Lock()
-	ln := l.c.lines.open(l.lineKey())
-	ln.holder = newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
-	ln.startCheck(time.Hour, time.Hour)
-	replaced := ln.check
-	ln.startCheck(time.Minute, time.Minute)
-	now := ln.check
-	l.c.lines.mu.Unlock()
-	ln.checkHolder(replaced)
-	l.c.lines.mu.Lock()
-	defer l.c.lines.mu.Unlock()
-	if ln.check != now {
-		t.Errorf("the check is %+v, want that which has replaced the other, %+v", ln.check, now)
-	}
-	ln.stopCheck()
 }

@@ -40,14 +40,15 @@ type line struct {
 	head    *waiter  // who acts for the line, in waiting and asking; in asking nil: a caller that makes its first attempt
 	effects []func() // to be run when the mutex is given up
 
-	why    reason       // why the last to ask did not get the lock, or who got it
-	entry  *queueEntry  // what the servers know of the line; nil: nothing
-	full   bool         // the servers' queue has no place for it
-	holder *lease       // holding: it came through the line, and keeps all others out
-	check  *holderCheck // looks at holder when its time comes; nil: nothing does
-	turn   *turn        // the process's turn, which goes on if the next attempt is granted; nil: it is over
-	beside string       // the token of a hold of a group that the next claim may join; empty: none
-	failed int          // attempts in a row that the servers failed
+	why     reason        // why the last to ask did not get the lock, or who got it
+	entry   *queueEntry   // what the servers know of the line; nil: nothing
+	full    bool          // the servers' queue has no place for it
+	holder  *lease        // holding: it came through the line, and keeps all others out
+	watch   *time.Timer   // see watchHolder; nil: it does not run
+	watched time.Duration // the TTL for which it began
+	turn    *turn         // the process's turn, which goes on if the next attempt is granted; nil: it is over
+	beside  string        // the token of a hold of a group that the next claim may join; empty: none
+	failed  int           // attempts in a row that the servers failed
 	subscription
 }
 
@@ -261,13 +262,6 @@ func (ln *line) report(c *core, err error) {
 	}
 }
 
-// sinceHeld is how long ago the servers last said that a lock is held.
-func (ls *lines) sinceHeld() time.Duration {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return time.Since(ls.held)
-}
-
 // close ends the lines' subscriptions. No waiter is left in them, but leases may still be held.
 func (ls *lines) close() {
 	ls.mu.Lock()
@@ -283,54 +277,38 @@ func (ls *lines) close() {
 	}
 }
 
-// A holderCheck looks at a line's holder when its deadline comes, so that a lease that nobody uses any more does not
-// keep the line waiting for ever.
-type holderCheck struct {
-	timer *time.Timer
-	ttl   time.Duration // of the holder for which it began
-}
-
-// watchHolder keeps one check under way while there is a holder. It serves for the next holder, too,
-// unless that one's TTL is shorter.
+// watchHolder looks at the line's holder when its TTL is over, and from then on when its deadline comes, so that a lease that nobody uses
+// any more does not keep the line waiting for ever. One timer serves for the next holders, too, unless their TTL is shorter.
 func (ln *line) watchHolder() {
 	switch {
-	case ln.holder != nil && (ln.check == nil || ln.holder.claim.TTL < ln.check.ttl):
-		ln.startCheck(ln.holder.claim.TTL, ln.holder.claim.TTL)
-	case ln.state == idle:
-		ln.stopCheck()
+	case ln.state == idle && ln.watch != nil:
+		ln.watch.Stop()
+		ln.watch = nil
+	case ln.holder == nil:
+	case ln.watch == nil:
+		ln.watched = ln.holder.claim.TTL
+		ln.watch = time.AfterFunc(ln.watched, ln.lookAtHolder)
+	case ln.holder.claim.TTL < ln.watched:
+		ln.watched = ln.holder.claim.TTL
+		ln.watch.Reset(ln.watched)
 	}
 }
 
-// startCheck replaces the check.
-func (ln *line) startCheck(after, ttl time.Duration) {
-	ln.stopCheck()
-	c := &holderCheck{ttl: ttl}
-	c.timer = time.AfterFunc(after, func() { ln.checkHolder(c) })
-	ln.check = c
-}
-
-func (ln *line) stopCheck() {
-	if ln.check != nil {
-		ln.check.timer.Stop()
-		ln.check = nil
-	}
-}
-
-// checkHolder runs when the time of c has come, and starts the next check for the holder's deadline.
-func (ln *line) checkHolder(c *holderCheck) {
+// lookAtHolder is what the timer runs.
+func (ln *line) lookAtHolder() {
 	ln.all.mu.Lock()
-	holder := ln.holder
+	holder, again := ln.holder, ln.watched
 	ln.all.mu.Unlock()
-	again := time.Duration(0)
-	if holder != nil && holder.Err() == nil { // at its deadline Err tells the line
-		again = time.Until(holder.Deadline())
+	if holder != nil && holder.Err() == nil { // at its deadline Err unblocks the line
+		again = max(time.Until(holder.Deadline()), time.Millisecond)
 	}
 	ln.all.mu.Lock()
 	defer ln.all.mu.Unlock()
-	if ln.check != c {
-		return // another has replaced it
+	if ln.watch == nil {
+		return
 	}
-	if ln.check = nil; ln.holder != nil {
-		ln.startCheck(max(again, time.Millisecond), ln.holder.claim.TTL)
+	if ln.holder != nil && ln.holder != holder {
+		again = ln.holder.claim.TTL
 	}
+	ln.watch.Reset(again)
 }
