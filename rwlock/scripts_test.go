@@ -427,6 +427,8 @@ func TestGroupScripts(t *testing.T) {
 			After: all(counter, reads, waiting+" PX 128000", queued("w1"))},
 		row{Name: "beside a reader that has lapsed", Args: besideR, Before: all(counter, "ZADD lock @-1 read:r @7000 read:q PX 7000", queued("w1")), Reply: "[q 7000 1700000000 42 1 0]",
 			After: all(counter, "ZADD lock @7000 read:q PX 7000", waiting+" PX 128000", queued("w1"))},
+		row{Name: "a writer beside a reader: as any other", Args: "90000 60000 mine write 1 '' '' r ''", Before: all(counter, reads), Reply: "[r 7000]", After: same},
+		row{Name: "a writer beside a writer: as any other", Args: "90000 60000 mine write 1 '' '' w ''", Before: all(counter, writes), Reply: "[w 7000]", After: same},
 		row{Name: "beside a token that writes now", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' w ''", Before: all(counter, writes), Reply: "[w 7000 1700000000 42 1 0]", After: all(counter, writes, waiting+" PX 128000")},
 		row{Name: "beside a reader, and nobody holds: as any other", Args: besideR, Before: all(counter, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, waiting+" PX 122000"), Heard: granted("w1", "#0")},
 	))
