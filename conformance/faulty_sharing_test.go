@@ -44,6 +44,17 @@ func (f faultyShares) Acquire(ctx context.Context, c driver.Claim) (driver.Grant
 	return f.acquire(f.Shares, ctx, c)
 }
 
+// Pass makes both of its moves wrongly, in two steps.
+func (f faultyShares) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	if f.acquire == nil && f.sharesMoves.release == nil {
+		return f.Shares.Pass(ctx, c, next)
+	}
+	if err := f.finish(ctx, memory.OpRelease, c); err != nil {
+		return driver.Grant{}, err
+	}
+	return f.Acquire(ctx, next)
+}
+
 func (f faultyShares) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if f.extend == nil {
 		return f.Shares.Extend(ctx, c)

@@ -23,9 +23,9 @@ if not from then
 end
 local to, ends = ARGV[5] == '1' and 'read' or from, s.now + ARGV[3]
 prove_rights(s, to .. ':' .. ARGV[4])
-local fence, err = grant(s, to, ARGV[4], ends)
+local fence, _, err = grant(s, to, ARGV[4], 1, ends)
 if err then return err end
-remove_hold(s, from, ARGV[2])
+remove_holds(s, from, ARGV[2], 1)
 if to ~= from then
   serve(s, from)
   call_first(s)

@@ -16,7 +16,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, extend, release, inspect, adopt); err != nil {
+		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, extend, release, pass, inspect, adopt); err != nil {
 			return err
 		}
 		if err := rediskit.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {

@@ -39,35 +39,44 @@ end
 
 -- Reads the lock whose keys are KEYS, and drops the holds that have lapsed.
 -- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
+-- members  see read_lock
 -- Returns  the lock; nil, error. ended is 'read' or 'write' if such a hold has been dropped
-local function open(keep)
-  local s, err = drop_lapsed(KEYS[1])
+local function open(keep, members)
+  local s, err = drop_lapsed(KEYS[1], members)
   if err then return nil, err end
   s.read, s.write, s.counter, s.keep, s.ended = KEYS[2], KEYS[3], KEYS[4], tonumber(keep), s.lapsed and mode_of(s.lapsed)
   return s
 end
 
--- Takes the hold of the token out. Returns whether it was there.
-local function remove_hold(s, mode, token)
-  local there = remove(s, mode .. ':' .. token)
+-- Returns the members that are n holds: those of driver.HoldToken.
+local function members(mode, token, n)
+  local all = {mode .. ':' .. token}
+  for i = 2, n do all[i] = mode .. ':' .. i .. '.' .. token end
+  return all
+end
+
+-- Takes n holds out. Returns whether any was there.
+local function remove_holds(s, mode, token, n)
+  local there = remove(s, unpack(members(mode, token, n)))
   if there then shorten(s) end
   return there
 end
 
--- Makes the token a holder until ends. The fence comes first: if it fails, nothing is held. It is a new one; that of a
--- reader that joins others is theirs, if it is still stored.
--- Returns  the fence; nil, error
-local function grant(s, mode, token, ends)
-  local fence, _, err = next_fences(s.counter, 1, s.time)
-  if err then return nil, err end
-  local last = mode == 'read' and held(s) and tonumber(redis.call('GET', s.counter) or 0) or 0
+-- Makes the token a holder until ends: n readers, or one writer with n fences. The fence comes first: if it fails, nothing is
+-- held. It is a new one, which readers of one phase share: that of readers that join others is theirs, if it is still stored.
+-- Returns  the fence, how many readers or fences; nil, nil, error
+local function grant(s, mode, token, n, ends)
+  local reads = mode == 'read'
+  local fence, reserved, err = next_fences(s.counter, reads and 1 or n, s.time)
+  if err then return nil, nil, err end
+  local last = reads and held(s) and tonumber(redis.call('GET', s.counter) or 0) or 0
   if last > 0 then
     fence = last
   else
-    issue_fences(s.counter, fence, 1, s.keep)
+    issue_fences(s.counter, fence, reserved, s.keep)
   end
-  hold(s, {mode .. ':' .. token}, ends)
-  return fence
+  hold(s, members(mode, token, reads and n or 1), ends)
+  return fence, reads and n or reserved
 end
 
 -- Takes the first entry out of the queue of readers or writers. It is the first write, and needs no memory: after it,
@@ -101,12 +110,12 @@ local function grant_first(s, mode, caller_entry)
     s.caller_next = true
     return true
   end
-  local line, ms, _, token = read_entry(entry)
+  local line, ms, n, token = read_entry(entry)
   if is_held(s, mode .. ':' .. token) then return true end -- the entry is out of date
-  local done, fence = pcall(grant, s, mode, token, s.now + ms)
+  local done, fence, count = pcall(grant, s, mode, token, n, s.now + ms)
   if not done then return false end
-  if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
-    pcall(remove_hold, s, mode, token) -- its holder would not know
+  if type(redis.pcall('PUBLISH', s[mode] .. ':' .. line, grant_message(fence, count, ms, s.time, token))) ~= 'number' then
+    pcall(remove_holds, s, mode, token, n) -- its holder would not know
     return false
   end
   return true
@@ -132,4 +141,15 @@ local function serve(s, ended, caller_entry)
     while grant_first(s, 'read', caller_entry) do end
   end
   if writer and not s.caller_next and not held(s) then grant_first(s, 'write', caller_entry) end
+end
+
+-- At the end of a script that has taken a hold out: tells those who do not queue, if they may come in now, and could not before.
+-- ended    whether a reader or a writer has gone; nil: nobody
+-- token    whose hold or place it was
+local function tell_free(s, ended, token, channel)
+  local holds = held(s)
+  local frees = ended == 'write' or s.changed or ended and not holds
+  if frees and (not holds or holds == 'read' and not first_waiting(s, 'write')) then
+    redis.pcall('PUBLISH', channel, token) -- a hint: where it is forbidden, the release stands
+  end
 end

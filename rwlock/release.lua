@@ -6,16 +6,20 @@
 -- ARGV[2]  the holder's token
 -- ARGV[3]  an entry to take out of the queue, in an undo; otherwise empty
 -- ARGV[4]  the channel for waiters that do not queue
+-- ARGV[5]  how many readers the token stands for, in an undo; otherwise left out
 --
 -- Returns  1    released
 --          nil  this token holds nothing
 -- Errors   WRONGTYPE, NOLOCK, NOPERM: the holder keeps the lock
 -- Works also when Redis is out of memory.
-local s, err = open(ARGV[1]) -- phases.lua
+--
+-- release_fast.lua, which stands before this script, has found that this is not the common case, and has read first_two, the first two
+-- members.
+local s, err = open(ARGV[1], first_two) -- phases.lua
 if err then return err end
 local token, entry = ARGV[2], ARGV[3]
 local mode = held(s) or 'read' -- where nobody holds, there is no reader either
-if not remove_hold(s, mode, token) then mode = nil end
+if not remove_holds(s, mode, token, tonumber(ARGV[5] or 1)) then mode = nil end
 if entry ~= '' then
   for _, queue in ipairs({s.read, s.write}) do
     local out = redis.pcall('LREM', queue, 0, entry)
@@ -25,9 +29,5 @@ end
 
 serve(s, mode or s.ended)
 call_first(s)
-local holds = held(s)
-local frees = mode == 'write' or s.changed or mode and not holds
-if frees and (not holds or holds == 'read' and not first_waiting(s, 'write')) then
-  redis.pcall('PUBLISH', ARGV[4], token) -- a hint: where it is forbidden, the release stands
-end
+tell_free(s, mode, token, ARGV[4])
 return mode and 1 or nil

@@ -121,16 +121,27 @@ import (
 var (
 	//go:embed phases.lua
 	phasesLua string
+	//go:embed acquire_fast.lua
+	acquireFastLua string
 	//go:embed acquire.lua
 	acquireLua string
+	//go:embed admit.lua
+	admitLua string
+	//go:embed release_fast.lua
+	releaseFastLua string
 	//go:embed release.lua
 	releaseLua string
+	//go:embed pass.lua
+	passLua string
 
-	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + phasesLua
+	rest   = holderset.Lua + fences.Numbers + queue.Entries + phasesLua
+	shared = fences.Expiry + rest
+	admits = queue.Enqueue + rest + admitLua
 
-	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
+	acquire = driver.NewScript("acquire", fences.Expiry+holderset.Alone+acquireFastLua+admits+acquireLua)
 	extend  = driver.NewScript("extend", shared+holderset.Extend)
-	release = driver.NewScript("release", shared+releaseLua)
+	release = driver.NewScript("release", releaseFastLua+shared+releaseLua)
+	pass    = driver.NewScript("pass", fences.Expiry+admits+passLua)
 )
 
 // A claim's Share says what it asks for.
@@ -192,29 +203,56 @@ func (p *protocol) MaxShare() int { return read }
 // Excludes says that only readers hold the lock together.
 func (p *protocol) Excludes(held, asked int32) bool { return held != read || asked != read }
 
-// Acquire makes c a holder if no hold excludes it and nobody waits who comes first. Otherwise a claim with a Line
-// takes its place in the queue.
+// Groups says that readers get in together.
+func (p *protocol) Groups(share int32) bool { return share == read }
+
+// Acquire makes c a holder if no hold excludes it and nobody waits who comes first; of a claim to read, as many holders as
+// c.Fences says. Otherwise a claim with a Line takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)
-	args := []any{l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, modes[c.Share], queue.Entry(c, 1)}
-	if c.Repeated && c.Line != "" {
-		args = append(args, "1")
+	args := []any{l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, modes[c.Share], count(c), queue.Entry(c, count(c))}
+	asked, prove := queue.Asked(c), holderset.Prove(l)
+	if asked+c.Beside+prove != "" {
+		args = append(args, asked, c.Beside, prove)
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	return p.Acquired(c, reply)
+	g, err := p.acquired(c, reply)
+	holderset.Proved(l, c, err)
+	return g, err
 }
+
+// acquired reads the reply of an acquire: also a fence, and for how many holders it is, or how many of them are reserved.
+func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
+	r, _ := reply.([]any)
+	if len(r) != 2 {
+		return p.Acquired(c, reply)
+	}
+	n, ok := r[1].(int64)
+	if _, fence := r[0].(int64); !fence {
+		return p.Acquired(c, reply)
+	}
+	if !ok || n < 1 || n > int64(count(c)) {
+		return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
+	}
+	g, err := p.Acquired(c, r[0])
+	g.Fences = int(n)
+	return g, err
+}
+
+// count is how many holders a claim to read is for, or how many fences one to write reserves.
+func count(c driver.Claim) int { return max(c.Fences, 1) }
 
 // Release gives the hold up, whether it is to read or to write, and serves the queue.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	return driver.Outcome{}, p.release(ctx, c, "")
 }
 
-// Undo is Release, and also gives up the place in the queue.
+// Undo is Release of all holders that the claim is for, and also gives up the place in the queue.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
-	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, 1)))
+	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, count(c)), count(c)))
 }
 
 // ForceRelease is Release.
@@ -222,13 +260,29 @@ func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Out
 	return p.Release(ctx, c)
 }
 
-func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) error {
+func (p *protocol) release(ctx context.Context, c driver.Claim, entry string, undoes ...any) error {
 	l := p.Names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, l.Keys, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
+	args := append([]any{l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free}, undoes...)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys, args...)
 	if err != nil {
+		l.Proven.Store(false)
 		return err
 	}
 	return rediskit.ReleaseReply(p.Name(), c, reply)
+}
+
+// Pass is Release of c and Acquire of next, in one step.
+func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	l := p.Names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, l.FenceTTL.Of(next.FenceTTL), l.TTL.Of(next.TTL), next.Token, modes[next.Share],
+		count(next), queue.Entry(next, count(next)), queue.Asked(next), c.Token, l.Free)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if reply == nil {
+		return driver.Grant{}, &strategy.LostError{Name: c.Name}
+	}
+	return p.acquired(next, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
@@ -247,14 +301,3 @@ func queueKey(l *keycache.Lock, share int32) string {
 	}
 	return l.Keys[2]
 }
-
-// Pass is Release of c and Acquire of next.
-func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	if _, err := p.Release(ctx, c); err != nil {
-		return driver.Grant{}, err
-	}
-	return p.Acquire(ctx, next)
-}
-
-// Groups says that readers get in together.
-func (p *protocol) Groups(share int32) bool { return share == read }

@@ -1040,31 +1040,77 @@ func TestReplies(t *testing.T) {
 // TestAsked: what the scripts are asked with.
 func TestAsked(t *testing.T) {
 	t.Parallel()
-	c := locktest.AClaim()
-	line := c
-	line.Line = "l"
-	reader := line
-	reader.Share, reader.Repeated = 1, true
-	for _, talk := range []locktest.Talk{
-		{Name: "to write", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write"}, Do: func(n driver.Node) (any, error) { g, err := rwlock.On(n).Acquire(t.Context(), c); return g.Fence, err }},
-		{Name: "with a line", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write l 1000 1 t"}, Do: func(n driver.Node) (any, error) {
-			g, err := rwlock.On(n).Acquire(t.Context(), line)
-			return g.Fence, err
-		}},
-		{Name: "to read, again", Asked: []string{"acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t read l 1000 1 t 1"}, Do: func(n driver.Node) (any, error) {
-			g, err := rwlock.On(n).Acquire(t.Context(), reader)
-			return g.Fence, err
-		}},
-	} {
-		talk.Replies, talk.Got = []any{int64(7)}, uint64(7)
-		locktest.Play(t, talk)
+	with := func(change func(*driver.Claim)) driver.Claim {
+		c := locktest.AClaim()
+		change(&c)
+		return c
 	}
-	for _, talk := range []locktest.Talk{
-		{Name: "Release", Asked: []string{"release a {a}:readers: {a}:writers: {a}:fence: 86400000 t  {a}:free:"}, Do: func(n driver.Node) (any, error) { return nil, locktest.Err(rwlock.On(n).Release(t.Context(), line)) }},
-		{Name: "an undo", Asked: []string{"release a {a}:readers: {a}:writers: {a}:fence: 86400000 t l 1000 1 t {a}:free:"}, Do: func(n driver.Node) (any, error) { return nil, rwlock.On(n).Undo(t.Context(), reader) }},
+	c := locktest.AClaim()
+	line := with(func(c *driver.Claim) { c.Line = "l" })
+	reader := with(func(c *driver.Claim) { c.Line, c.Share, c.Repeated = "l", 1, true })
+	readers := with(func(c *driver.Claim) { c.Line, c.Share, c.Fences = "l", 1, 9 })
+	beside := with(func(c *driver.Claim) { c.Share, c.Beside = 1, "b" })
+	writer := with(func(c *driver.Claim) { c.Line, c.Fences = "l", 16 })
+	const keys = " a {a}:readers: {a}:writers: {a}:fence: "
+	nine := []any{int64(7), int64(9)}
+	next := func(c driver.Claim) driver.Claim {
+		c.Token = "next"
+		return c
+	}
+	granted := func(f func(p driver.Sharer) (driver.Grant, error)) func(n driver.Node) (any, error) {
+		return func(n driver.Node) (any, error) { return f(rwlock.On(n).(driver.Sharer)) }
+	}
+	acquire := func(c driver.Claim) func(n driver.Node) (any, error) {
+		return granted(func(p driver.Sharer) (driver.Grant, error) { return p.(driver.Protocol).Acquire(t.Context(), c) })
+	}
+	pass := func(to driver.Claim) func(n driver.Node) (any, error) {
+		return granted(func(p driver.Sharer) (driver.Grant, error) { return p.Pass(t.Context(), c, next(to)) })
+	}
+	one, several := driver.Grant{Fence: 7}, driver.Grant{Fence: 7, Fences: 9}
+	locktest.Talks(t,
+		locktest.Talk{Name: "to write", Asked: []string{"acquire" + keys + "86400000 60000 t write 1    1"}, Replies: []any{int64(7)}, Do: acquire(c), Got: one},
+		locktest.Talk{Name: "with a line", Asked: []string{"acquire" + keys + "86400000 60000 t write 1 l 1000 1 t   1"}, Replies: []any{int64(7)}, Do: acquire(line), Got: one},
+		locktest.Talk{Name: "to read, again", Asked: []string{"acquire" + keys + "86400000 60000 t read 1 l 1000 1 t 1  1"}, Replies: []any{int64(7)}, Do: acquire(reader), Got: one},
+		locktest.Talk{Name: "nine readers", Asked: []string{"acquire" + keys + "86400000 60000 t read 9 l 1000 9 t   1"}, Replies: []any{nine}, Do: acquire(readers), Got: several},
+		locktest.Talk{Name: "beside a reader", Asked: []string{"acquire" + keys + "86400000 60000 t read 1   b 1"}, Replies: []any{int64(7)}, Do: acquire(beside), Got: one},
+		locktest.Talk{Name: "sixteen fences", Asked: []string{"acquire" + keys + "86400000 60000 t write 16 l 1000 16 t   1"}, Replies: []any{nine}, Do: acquire(writer), Got: several},
+		locktest.Talk{Name: "pass", Asked: []string{"pass" + keys + "86400000 60000 next write 16 l 1000 16 next  t {a}:free:"}, Replies: []any{nine}, Do: pass(writer), Got: several},
+		locktest.Talk{Name: "pass to one that waits", Asked: []string{"pass" + keys + "86400000 60000 next read 1 l 1000 1 next 1 t {a}:free:"}, Replies: []any{int64(7)}, Do: pass(reader), Got: one},
+		locktest.Talk{Name: "pass what is lost", Asked: []string{"pass" + keys + "86400000 60000 next write 1 l 1000 1 next  t {a}:free:"}, Replies: []any{nil}, Do: pass(line), Got: driver.Grant{},
+			Err: &strategy.LostError{Name: "a"}},
+		locktest.Talk{Name: "pass, and it waits", Asked: []string{"pass" + keys + "86400000 60000 next write 1 l 1000 1 next  t {a}:free:"}, Do: pass(line),
+			Replies: []any{[]any{[]byte("other"), int64(1000), int64(3), int64(5), int64(2), int64(0)}},
+			Got:     driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond, Place: 2}, Err: &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}},
+		locktest.Talk{Name: "Release", Asked: []string{"release" + keys + "86400000 t  {a}:free:"}, Replies: []any{int64(1)},
+			Do: func(n driver.Node) (any, error) { return nil, locktest.Err(rwlock.On(n).Release(t.Context(), readers)) }},
+		locktest.Talk{Name: "an undo", Asked: []string{"release" + keys + "86400000 t l 1000 1 t {a}:free: 1"}, Replies: []any{int64(1)},
+			Do: func(n driver.Node) (any, error) { return nil, rwlock.On(n).Undo(t.Context(), reader) }},
+		locktest.Talk{Name: "an undo of nine", Asked: []string{"release" + keys + "86400000 t l 1000 9 t {a}:free: 9"}, Replies: []any{int64(1)},
+			Do: func(n driver.Node) (any, error) { return nil, rwlock.On(n).Undo(t.Context(), readers) }},
+	)
+	for _, reply := range []any{[]any{int64(7), int64(0)}, []any{int64(7), int64(10)}, []any{int64(0), int64(9)}, []any{int64(7), nil}} {
+		if _, err := rwlock.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), readers); !errors.Is(err, strategy.ErrUnknown) {
+			t.Errorf("Acquire() on %v = %v, want ErrUnknown: no script says that", reply, err)
+		}
+	}
+}
+
+// TestProof: the first grant of a lock has the user's rights proven, and so has the first after a release that failed.
+func TestProof(t *testing.T) {
+	t.Parallel()
+	c := locktest.AClaim()
+	n := &locktest.Dialog{Replies: []any{int64(7), int64(7), errors.New("NOPERM"), int64(7)}}
+	p := rwlock.On(n)
+	for _, err := range []error{
+		locktest.Err(p.Acquire(t.Context(), c)), locktest.Err(p.Acquire(t.Context(), c)),
+		locktest.Err(p.Release(t.Context(), c)), locktest.Err(p.Acquire(t.Context(), c)),
 	} {
-		talk.Replies = []any{int64(1)}
-		locktest.Play(t, talk)
+		t.Log(err) // that of the release is an error
+	}
+	const acquires = "acquire a {a}:readers: {a}:writers: {a}:fence: 86400000 60000 t write 1"
+	const proves = acquires + "    1"
+	if want := []string{proves, acquires, "release a {a}:readers: {a}:writers: {a}:fence: 86400000 t  {a}:free:", proves}; !slices.Equal(n.Asked, want) {
+		t.Errorf("asked %q, want %q", n.Asked, want)
 	}
 }
 

@@ -3,9 +3,11 @@ package rwlock
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/scripttest"
 )
 
@@ -33,6 +35,7 @@ const (
 	writes     = "ZADD lock @7000 write:w PX 7000"
 	reads      = "ZADD lock @7000 read:r PX 7000"
 	reading    = "ZADD lock @7000 read:r @60000 read:mine PX 60000"
+	mineReads3 = "ZADD lock @60000 read:2.mine @60000 read:3.mine @60000 read:mine PX 60000"
 	mineReads  = "ZADD lock @60000 read:mine PX 60000"
 	mineWrites = "ZADD lock @60000 write:mine PX 60000"
 	r1         = "ZADD lock @1000 read:R1 PX 1000"
@@ -107,12 +110,14 @@ func all(lines ...string) string {
 	return strings.Join(there, "; ")
 }
 
-// The arguments of acquire: without a place in the queue, with one, and with one that it asked for before.
+// The arguments of acquire: without a place in the queue, and so that it proves rights; with a place, and with one that it asked
+// for before.
 const (
-	toRead      = "90000 60000 mine read ''"
-	toWrite     = "90000 60000 mine write ''"
-	queuesRead  = "90000 60000 mine read 'r0 1000 1 mine'"
-	queuesWrite = "90000 60000 mine write 'w0 1000 1 mine'"
+	toRead      = "90000 60000 mine read 1 ''"
+	toWrite     = "90000 60000 mine write 1 ''"
+	proves      = toWrite + " '' '' 1"
+	queuesRead  = "90000 60000 mine read 1 'r0 1000 1 mine'"
+	queuesWrite = "90000 60000 mine write 1 'w0 1000 1 mine'"
 	asksRead    = queuesRead + " 1"
 	asksWrite   = queuesWrite + " 1"
 )
@@ -121,13 +126,16 @@ const (
 func TestAcquireScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Free.
-		row{Name: "a writer, and nobody holds", Reply: "#512", After: all(issued, mineWrites),
+		row{Name: "a writer, and nobody holds", Before: counter, Reply: "#0", After: all(next, mineWrites), Runs: "EXISTS TIME SET ZADD PEXPIREAT"},
+		row{Name: "a reader, and nobody holds", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads), Runs: "EXISTS TIME SET ZADD PEXPIREAT"},
+		row{Name: "there is no counter", Reply: "#512", After: all(issued, mineWrites), Runs: "EXISTS TIME SET SET ZADD PEXPIREAT"},
+		row{Name: "rights are to be proven", Args: proves, Reply: "#512", After: all(issued, mineWrites),
 			Runs: "ZRANGE TIME LINDEX LINDEX GET SET ZADD PEXPIREAT"},
-		row{Name: "a writer, and nobody holds, before Redis 7.0", Old: true, Reply: "#512", After: all(issued, mineWrites),
+		row{Name: "rights are to be proven, before Redis 7.0", Args: proves, Old: true, Reply: "#512", After: all(issued, mineWrites),
 			Runs: "ZRANGE PTTL TIME ZSCORE LINDEX LINDEX ZADD ZREM GET SET PEXPIREAT ZADD PEXPIREAT"},
 		row{Name: "a writer gets a new fence", Before: counter, Reply: "#0", After: all(next, mineWrites)},
 		row{Name: "the first reader gets a new fence", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads)},
-		row{Name: "for ever", Args: "0 60000 mine write ''", Reply: "#512", After: all("SET fence #512", mineWrites)},
+		row{Name: "for ever", Args: "0 60000 mine write 1 ''", Reply: "#512", After: all("SET fence #512", mineWrites)},
 
 		// Held.
 		row{Name: "a reader, and another reads: the stored fence", Args: toRead, Before: all(counter, "ZADD lock @70000 read:r PX 70000"), Reply: "#-5",
@@ -135,7 +143,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "a reader, and another reads, and the counter has expired", Args: toRead, Before: reads, Reply: "#512", After: all(issued, reading)},
 		row{Name: "a reader, and another reads, and the counter is 0", Args: toRead, Before: all("SET fence 0", reads), Reply: "#0", After: all(next, reading)},
 		row{Name: "a reader, and another writes: the queues are not read", Args: toRead, Before: all(writes, queued("r1", "w1")), Reply: "[w 7000]", After: same,
-			Runs: "ZRANGE PTTL TIME ZSCORE ZREMRANGEBYSCORE"},
+			Runs: "EXISTS ZRANGE PTTL TIME ZSCORE ZREMRANGEBYSCORE"},
 		row{Name: "a writer, and another writes, in its last millisecond", Before: "ZADD lock @0 write:w PX 7000", Reply: "[w 0]", After: same},
 		row{Name: "a writer, and others read: the one that ends first", Before: "ZADD lock @5000 read:a:b:c @7000 read:r PX 7000", Reply: "[a:b:c 5000]", After: same},
 
@@ -164,12 +172,16 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "a reader, and another reads, and the counter is bad", Args: toRead, Before: all(bad, reads), Reply: isBad, After: same},
 		row{Name: "out of memory", OOM: true, Reply: "-OOM"},
 		row{Name: "a reader, and another reads, out of memory", Args: toRead, Before: all(counter, reads), OOM: true, Reply: "-OOM", After: same},
-		row{Name: "no member may be taken out", Forbid: "ZREM", Reply: "-NOPERM forbidden"},
-		row{Name: "no member may be put in", Forbid: "ZADD", Reply: "-NOPERM forbidden"},
-		row{Name: "no member may be looked for", Forbid: "ZSCORE", Reply: "-NOPERM forbidden"},
-		row{Name: "the expiry may not be read", Forbid: "PTTL", Reply: "-NOPERM forbidden"},
-		row{Name: "the key may not expire", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: issued},
-		row{Name: "the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
+		row{Name: "proven: no member may be put in", Forbid: "ZADD", Reply: "-NOPERM forbidden", After: issued},
+		row{Name: "proven: the key may not expire", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: issued},
+		row{Name: "proven: the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
+		row{Name: "proven: EXISTS is forbidden", Forbid: "EXISTS", Reply: "#512", After: all(issued, mineWrites)},
+		row{Name: "no member may be taken out", Args: proves, Forbid: "ZREM", Reply: "-NOPERM forbidden"},
+		row{Name: "no member may be put in", Args: proves, Forbid: "ZADD", Reply: "-NOPERM forbidden"},
+		row{Name: "no member may be looked for", Args: proves, Forbid: "ZSCORE", Reply: "-NOPERM forbidden"},
+		row{Name: "the expiry may not be read", Args: proves, Forbid: "PTTL", Reply: "-NOPERM forbidden"},
+		row{Name: "the key may not expire", Args: proves, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: issued},
+		row{Name: "the counter may not be written", Args: proves, Forbid: "SET", Reply: "-NOPERM forbidden"},
 	))
 }
 
@@ -178,7 +190,7 @@ func TestServeScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Readers hold.
 		row{Name: "a writer waits: a reader is refused", Args: toRead, Before: all(reads, queued("w1", "r1")), Reply: "[r 7000]", After: same,
-			Runs: "ZRANGE PTTL TIME ZSCORE LINDEX PUBSUB LINDEX PUBSUB ZREMRANGEBYSCORE"},
+			Runs: "EXISTS ZRANGE PTTL TIME ZSCORE LINDEX PUBSUB LINDEX PUBSUB ZREMRANGEBYSCORE"},
 		row{Name: "the writer that waits has died: the readers that wait come in, too", Args: toRead, Before: all(counter, reads, queued("w1", "r1", "r2")), Listening: listening("r1", "r2"),
 			Reply: "#-5", After: all(counter, "ZADD lock @1000 read:R1 @1000 read:R2 @7000 read:r @60000 read:mine PX 60000"),
 			Heard: all(told("w1", "1"), granted("r1", "#-5"), granted("r2", "#-5"))},
@@ -194,10 +206,10 @@ func TestServeScript(t *testing.T) {
 		// Nobody holds, and nobody knows who went.
 		row{Name: "the first writer comes in", Before: all(counter, queued("r1", "w1", "w2")), Reply: "[W1 1000]", After: all(next, w1, queued("r1", "w2")),
 			Heard: all(granted("w1", "#0"), told("r1", "1000"), told("w2", "1000")),
-			Runs:  "ZRANGE TIME LINDEX PUBSUB LINDEX PUBSUB GET LPOP ZSCORE GET SET ZADD PEXPIREAT PUBLISH ZRANGE LINDEX PUBLISH LINDEX PUBLISH ZREMRANGEBYSCORE"},
+			Runs:  "EXISTS ZRANGE TIME LINDEX PUBSUB LINDEX PUBSUB GET LPOP ZSCORE GET SET ZADD PEXPIREAT PUBLISH ZRANGE LINDEX PUBLISH LINDEX PUBLISH ZREMRANGEBYSCORE"},
 		row{Name: "no writer waits: all readers come in", Before: all(counter, queued("r1", "r2")), Reply: "[R1 1000]", After: all(next, r12),
 			Heard: all(granted("r1", "#0"), granted("r2", "#0")),
-			Runs: "ZRANGE TIME LINDEX LINDEX PUBSUB GET LPOP ZSCORE GET SET ZADD PEXPIREAT PUBLISH " +
+			Runs: "EXISTS ZRANGE TIME LINDEX LINDEX PUBSUB GET LPOP ZSCORE GET SET ZADD PEXPIREAT PUBLISH " +
 				"LINDEX PUBSUB GET LPOP ZSCORE GET ZRANGE GET ZADD PEXPIREAT PUBLISH LINDEX ZRANGE LINDEX LINDEX ZREMRANGEBYSCORE"},
 		row{Name: "readers come in, and so does the newcomer", Args: toRead, Before: all(counter, queued("r1")), Reply: "#0",
 			After: all(next, "ZADD lock @1000 read:R1 @60000 read:mine PX 60000"), Heard: granted("r1", "#0")},
@@ -260,8 +272,10 @@ func TestReleaseScript(t *testing.T) {
 	const wrote, read, other = "ZADD lock @6000 write:mine PX 6000", "ZADD lock @6000 read:mine PX 6000", "ZADD lock @6000 read:mine @7000 read:r PX 7000"
 	scripttest.Run(t, release, on("90000 mine '' free",
 		// Nobody waits.
-		row{Name: "a writer", Before: all(counter, wrote), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE PTTL TIME ZREM LINDEX LINDEX PUBLISH"},
-		row{Name: "the last reader", Before: all(counter, read), Reply: "1", After: counter, Heard: free},
+		row{Name: "a writer", Before: all(counter, wrote), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE EXISTS TIME ZREM PUBLISH"},
+		row{Name: "the last reader", Before: all(counter, read), Reply: "1", After: counter, Heard: free, Runs: "ZRANGE EXISTS TIME ZREM PUBLISH"},
+		row{Name: "a writer whose key does not expire", Before: all(counter, "ZADD lock @6000 write:mine"), Reply: "1", After: counter, Heard: free},
+		row{Name: "a writer that has lapsed", Before: all(counter, "ZADD lock @-1 write:mine PX 6000"), Reply: "nil", After: counter},
 		row{Name: "a reader, and another reads: nobody can come in who could not before", Before: all(counter, other), Reply: "1", After: all(counter, reads)},
 		row{Name: "a reader that would have been the last to end", Before: "ZADD lock @7000 read:r @60000 read:mine PX 60000", Reply: "1", After: reads},
 		row{Name: "it may not be published", Before: wrote, Forbid: "PUBLISH", Reply: "1"},
@@ -312,6 +326,138 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "the grant to a reader may not be published", Before: all(counter, wrote, queued("r1")), Forbid: "PUBLISH", Reply: "1", After: next},
 		row{Name: "the grant to a reader may neither be published nor taken back: it ends by itself", Args: undoesRead, Before: all(counter, queued("r0", "r1")), Forbid: "PUBLISH ZREM", Reply: "nil", After: all(next, r1)},
 	))
+}
+
+func TestPassScript(t *testing.T) {
+	const toWrite, toRead = queuesWrite + " '' old free", queuesRead + " '' old free"
+	const asksToWrite, asksToRead = asksWrite + " old free", asksRead + " old free"
+	const wrote, read = "ZADD lock @6000 write:old PX 6000", "ZADD lock @6000 read:old PX 6000"
+	const also = "ZADD lock @6000 read:old @7000 read:r PX 7000" // another reads, too
+	const freed = "free old"
+	scripttest.Run(t, pass, on(toWrite,
+		// A writer to a writer.
+		row{Name: "nobody waits", Before: all(counter, wrote), Reply: "#0", After: all(next, mineWrites),
+			Runs: "ZRANGE PTTL TIME ZREM LINDEX LINDEX GET SET ZADD PEXPIREAT"},
+		row{Name: "with several fences", Args: "90000 60000 mine write 16 'w0 1000 16 mine' '' old free", Before: all(counter, wrote), Reply: "[#0 16]", After: all("SET fence #15 PX 90000", mineWrites)},
+		row{Name: "readers wait: they come in", Before: all(counter, wrote, queued("r1", "r2")), Reply: "[R1 1000 1700000000 42 1 0]",
+			After: all(next, r12, queued("w0")+" PX 122000"), Heard: all(granted("r1", "#0"), granted("r2", "#0"))},
+		row{Name: "a writer waits: it comes in", Before: all(counter, wrote, queued("w1", "w2")), Reply: "[W1 1000 1700000000 42 2 0]",
+			After: all(next, w1, queued("w2", "w0")+" PX 182000"), Heard: all(granted("w1", "#0"), told("w2", "1000"))},
+		row{Name: "both wait: the readers come in", Before: all(counter, wrote, queued("r1", "w1")), Reply: "[R1 1000 1700000000 42 2 0]",
+			After: all(next, r1, queued("w1", "w0")+" PX 182000"), Heard: all(granted("r1", "#0"), told("w1", "1000"))},
+		row{Name: "all that wait have died", Before: all(counter, wrote, queued("r1", "w1")), Listening: nobody, Reply: "#0", After: all(next, mineWrites), Heard: all(told("w1", "1"), told("r1", "1"))},
+		row{Name: "it is the first writer that waits", Args: asksToWrite, Before: all(counter, wrote, queued("w0", "w1")), Reply: "#0", After: all(next, mineWrites, queued("w1")), Heard: told("w1", "60000")},
+		row{Name: "it is the first writer that waits, and readers wait", Args: asksToWrite, Before: all(counter, wrote, queued("w0", "r1")), Reply: "[R1 1000 1700000000 42 1 1]",
+			After: all(next, r1, queued("w0")+" PX 122000"), Heard: all(granted("r1", "#0"), told("w0", "1000"))},
+		row{Name: "it is the second writer that waits", Args: asksToWrite, Before: all(counter, wrote, queued("w1", "w0")), Reply: "[W1 1000 1700000000 42 1 1]",
+			After: all(next, w1, queued("w0")+" PX 122000"), Heard: all(granted("w1", "#0"), told("w0", "1000"))},
+		row{Name: "it was in the queue, and is not any more", Args: asksToWrite, Before: all(counter, wrote), Reply: "#0", After: all(next, mineWrites)},
+
+		// A writer to readers.
+		row{Name: "to a reader: others that do not queue may come in, too", Args: toRead, Before: all(counter, wrote), Reply: "#0", After: all(next, mineReads), Heard: freed},
+		row{Name: "to a reader, and others wait: they come in", Args: toRead, Before: all(counter, wrote, queued("r1")), Reply: "#0", After: all(next, "ZADD lock @1000 read:R1 @60000 read:mine PX 60000"),
+			Heard: all(granted("r1", "#0"), freed)},
+		row{Name: "to a reader, and writers wait", Args: toRead, Before: all(counter, wrote, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, queued("r0")+" PX 122000"), Heard: granted("w1", "#0")},
+		row{Name: "to a reader that waits, and a writer waits", Args: asksToRead, Before: all(counter, wrote, queued("r0", "w1")), Reply: "#0", After: all(next, mineReads, queued("w1")), Heard: told("w1", "60000")},
+		row{Name: "to three readers", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' old free", Before: all(counter, wrote), Reply: "[#0 3]", After: all(next, mineReads3), Heard: freed},
+
+		// A reader.
+		row{Name: "the last reader to a writer", Before: all(counter, read), Reply: "#0", After: all(next, mineWrites)},
+		row{Name: "the last reader to a writer, and another waits", Before: all(counter, read, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, queued("w0")+" PX 122000"), Heard: granted("w1", "#0")},
+		row{Name: "the last reader to a reader, and a writer waits", Args: toRead, Before: all(counter, read, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, queued("r0")+" PX 122000"), Heard: granted("w1", "#0")},
+		row{Name: "the last reader to a reader: a new fence", Args: toRead, Before: all(counter, read), Reply: "#0", After: all(next, mineReads)},
+		row{Name: "a reader to a reader, and another reads: the fence is theirs", Args: toRead, Before: all(counter, also), Reply: "#-5", After: all(counter, reading)},
+		row{Name: "a reader to a reader, another reads, and a writer waits", Args: toRead, Before: all(counter, also, queued("w1")), Reply: "[r 7000 1700000000 42 1 0]", After: all(counter, reads, queued("r0")+" PX 128000", queued("w1"))},
+		row{Name: "a reader to a writer, and another reads", Before: all(counter, also), Reply: "[r 7000 1700000000 42 1 0]", After: all(counter, reads, queued("w0")+" PX 128000")},
+		row{Name: "a reader to a writer that waits already, and another reads", Args: asksToWrite, Before: all(counter, also, queued("w1", "w0")), Reply: "[r 7000 1700000000 42 2 1]", After: all(counter, reads, queued("w1", "w0")+" PX 188000")},
+		row{Name: "a reader to one that has been granted meanwhile", Args: asksToRead, Before: all(counter, "ZADD lock @900 read:mine @6000 read:old PX 6000", queued("w1")), Reply: "#-5", After: all(counter, mineReads, queued("w1"))},
+
+		// Not its holder.
+		row{Name: "another holds", Before: all(counter, writes, queued("r1")), Reply: "nil", After: same},
+		row{Name: "nobody holds", Before: counter, Reply: "nil", After: same},
+		row{Name: "it has lapsed", Before: all(counter, "ZADD lock @-1 write:old PX 6000", queued("r1")), Reply: "nil", After: all(counter, queued("r1"))},
+		row{Name: "the next holds the lock instead", Before: all(counter, mineWrites), Reply: "nil", After: same},
+
+		// What is forbidden.
+		row{Name: "a string", Before: "SET lock x", Reply: "-WRONGTYPE", After: same},
+		row{Name: "no expiry", Before: "ZADD lock @7000 write:old", Reply: noEnd, After: same},
+		row{Name: "it may not be released", Before: all(counter, wrote), Forbid: "ZREM", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "nobody may be put in: released, and the next asks again", Before: all(counter, wrote), Forbid: "ZADD", Reply: "[old 1 1700000000 42 0 0]", After: counter, Heard: freed},
+		row{Name: "the counter is bad: released, and the next asks again", Before: all(bad, wrote), Reply: "[old 1 1700000000 42 0 0]", After: bad, Heard: freed},
+		row{Name: "the counter may not be written: released, and the next asks again", Before: all(counter, wrote), Forbid: "SET", Reply: "[old 1 1700000000 42 0 0]", After: counter, Heard: freed},
+		row{Name: "one that has been granted meanwhile may not be extended: it asks again", Args: asksToRead, Before: all(counter, "ZADD lock @900 read:mine @6000 read:old PX 6000"), Forbid: "ZADD",
+			Reply: "[old 1 1700000000 42 0 0]", After: all(counter, "ZADD lock @900 read:mine PX 900")},
+		row{Name: "the queue may not be written", Before: all(counter, also), Forbid: "RPUSH", Reply: "[r 7000 1700000000 42 0 0]", After: all(counter, reads)},
+		row{Name: "ZREMRANGEBYSCORE is forbidden: it is not needed", Before: all(counter, also), Forbid: "ZREMRANGEBYSCORE", Reply: "[r 7000 1700000000 42 1 0]", After: all(counter, reads, queued("w0")+" PX 128000")},
+		row{Name: "it may not be published", Args: toRead, Before: all(counter, wrote), Forbid: "PUBLISH", Reply: "#0", After: all(next, mineReads)},
+		row{Name: "out of memory", Before: all(counter, wrote), OOM: true, Reply: "#0", After: all(next, mineWrites)},
+		row{Name: "out of memory, and another waits", Before: all(counter, wrote, queued("w1")), OOM: true, Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, queued("w0")+" PX 122000"), Heard: granted("w1", "#0")},
+	))
+}
+
+// TestGroupScripts: readers of one process that come in together.
+func TestGroupScripts(t *testing.T) {
+	const three, asksThree = "90000 60000 mine read 3 'r0 1000 3 mine'", "90000 60000 mine read 3 'r0 1000 3 mine' 1 '' ''"
+	const group, waiting = "'r0 1000 3 mine'", "RPUSH readers 'r0 1000 3 mine'"
+	const besideR = "90000 60000 mine read 3 'r0 1000 3 mine' '' r ''"
+	const threeMore = "ZADD lock @7000 read:r @60000 read:2.mine @60000 read:3.mine @60000 read:mine PX 60000"
+	scripttest.Run(t, acquire, on(three,
+		row{Name: "nobody holds", Before: counter, Reply: "[#0 3]", After: all(next, mineReads3), Runs: "ZRANGE TIME LINDEX LINDEX GET SET ZADD PEXPIREAT"},
+		row{Name: "another reads: the fence is its", Before: all(counter, reads), Reply: "[#-5 3]", After: all(counter, threeMore)},
+		row{Name: "a writer holds", Before: writes, Reply: "[w 7000 1700000000 42 1 0]", After: all(writes, waiting+" PX 128000")},
+		row{Name: "they are the first readers that wait", Args: asksThree, Before: all(counter, "RPUSH readers "+group), Reply: "[#0 3]", After: all(next, mineReads3)},
+		row{Name: "they have come in meanwhile", Args: asksThree, Before: all(counter, "ZADD lock @900 read:2.mine @900 read:3.mine @900 read:mine PX 900"), Reply: "[#-5 3]", After: all(counter, mineReads3)},
+		row{Name: "others of a group come in before", Args: "90000 60000 mine write 1 ''", Before: all(counter, "RPUSH readers 'r1 1000 3 R1'"), Reply: "[2.R1 1000]",
+			After: all(next, "ZADD lock @1000 read:2.R1 @1000 read:3.R1 @1000 read:R1 PX 1000"), Heard: "readers:r1 'grant #0 3 1000 1700000000 42 R1'"},
+		row{Name: "the grant may not be published: none of them holds", Args: "90000 60000 mine write 1 ''", Before: all(counter, "RPUSH readers 'r1 1000 3 R1'"), Forbid: "PUBLISH", Reply: "#1",
+			After: all("SET fence #1 PX 90000", mineWrites)},
+		row{Name: "several fences for a writer", Args: "90000 60000 mine write 16 ''", Before: counter, Reply: "[#0 16]", After: all("SET fence #15 PX 90000", mineWrites)},
+		row{Name: "several fences for a writer, and there is no counter: one", Args: "90000 60000 mine write 16 ''", Reply: "#512", After: all(issued, mineWrites)},
+		row{Name: "several fences for a writer that waits", Args: toRead, Before: all(counter, "RPUSH writers 'w1 1000 16 W1'"), Reply: "[W1 1000]", After: all("SET fence #15 PX 90000", w1),
+			Heard: "writers:w1 'grant #0 16 1000 1700000000 42 W1'"},
+		row{Name: "out of memory", Before: counter, OOM: true, Reply: "-OOM", After: same},
+		row{Name: "the counter is bad", Before: bad, Reply: isBad, After: same},
+
+		// Beside a reader of the same process.
+		row{Name: "beside a reader, although a writer waits", Args: besideR, Before: all(counter, reads, queued("w1", "r1")), Reply: "[#-5 3]", After: all(counter, threeMore, queued("r1", "w1"))},
+		row{Name: "one beside a reader", Args: "90000 60000 mine read 1 '' '' r ''", Before: all(counter, reads, queued("w1")), Reply: "#-5", After: all(counter, reading, queued("w1"))},
+		row{Name: "beside a reader: they leave the queue", Args: "90000 60000 mine read 3 'r0 1000 3 mine' 1 r ''", Before: all(counter, reads, queued("w1", "r1"), "RPUSH readers "+group), Reply: "[#-5 3]",
+			After: all(counter, threeMore, queued("r1", "w1")), Heard: all(told("r1", "7000"), told("w1", "7000"))},
+		row{Name: "beside a reader that does not hold any more", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' gone ''", Before: all(counter, reads, queued("w1")), Reply: "[r 7000 1700000000 42 1 0]",
+			After: all(counter, reads, waiting+" PX 128000", queued("w1"))},
+		row{Name: "beside a reader that has lapsed", Args: besideR, Before: all(counter, "ZADD lock @-1 read:r @7000 read:q PX 7000", queued("w1")), Reply: "[q 7000 1700000000 42 1 0]",
+			After: all(counter, "ZADD lock @7000 read:q PX 7000", waiting+" PX 128000", queued("w1"))},
+		row{Name: "a writer beside a reader: as any other", Args: "90000 60000 mine write 1 '' '' r ''", Before: all(counter, reads), Reply: "[r 7000]", After: same},
+		row{Name: "a writer beside a writer: as any other", Args: "90000 60000 mine write 1 '' '' w ''", Before: all(counter, writes), Reply: "[w 7000]", After: same},
+		row{Name: "beside a token that writes now", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' w ''", Before: all(counter, writes), Reply: "[w 7000 1700000000 42 1 0]", After: all(counter, writes, waiting+" PX 128000")},
+		row{Name: "beside a reader, and nobody holds: as any other", Args: besideR, Before: all(counter, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, waiting+" PX 122000"), Heard: granted("w1", "#0")},
+	))
+	const undoes, some = "90000 mine 'r0 1000 3 mine' free 3", "ZADD lock @6000 read:2.mine @6000 read:3.mine @7000 read:r PX 7000"
+	scripttest.Run(t, release, on(undoes,
+		row{Name: "an undo of all", Before: all(counter, mineReads3), Reply: "1", After: counter, Heard: free},
+		row{Name: "an undo of those that are left", Before: all(counter, some), Reply: "1", After: all(counter, reads)},
+		row{Name: "an undo of the place", Before: all(reads, "RPUSH readers "+group, queued("w1")), Reply: "nil", After: all(reads, queued("w1")), Heard: told("w1", "7000")},
+		row{Name: "an undo, and there is nothing", Before: counter, Reply: "nil", After: same},
+		row{Name: "an undo of all, which is forbidden", Before: all(counter, some), Forbid: "ZREM", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "an undo that is forbidden where there is nothing", Before: all(counter, reads), Forbid: "ZREM", Reply: "nil", After: same},
+		row{Name: "one of them is released", Args: "90000 2.mine '' free", Before: all(counter, some), Reply: "1", After: all(counter, "ZADD lock @6000 read:3.mine @7000 read:r PX 7000")},
+	))
+	scripttest.Run(t, extend, scripttest.On("lock lock", "2.mine 3.mine 60000",
+		row{Name: "some of them are renewed", Before: some, Reply: "2", After: "ZADD lock @7000 read:r @60000 read:2.mine @60000 read:3.mine PX 60000"}))
+	scripttest.Run(t, adopt, on("90000 2.mine 60000 new 0 free",
+		row{Name: "one of them is adopted", Before: all(counter, some), Reply: "#-5", After: all(counter, "ZADD lock @6000 read:3.mine @7000 read:r @60000 read:new PX 60000")}))
+}
+
+// TestMostReadersScript: as many as a claim may be for come in and go in one command.
+func TestMostReadersScript(t *testing.T) {
+	members := []string{"@60000 read:mine"}
+	for i := range driver.MaxFences - 1 {
+		members = append(members, fmt.Sprintf("@60000 read:%d.mine", i+2))
+	}
+	slices.Sort(members) // those of one score stand in the order of their names
+	held := "ZADD lock " + strings.Join(members, " ") + " PX 60000"
+	scripttest.Run(t, acquire, on("90000 60000 mine read 256 ''", row{Name: "acquire", Before: counter, Reply: "[#0 256]", After: all(next, held)}))
+	scripttest.Run(t, release, on("90000 mine '' free 256", row{Name: "undo", Before: all(counter, held), Reply: "1", After: counter, Heard: free}))
 }
 
 func TestExtendScript(t *testing.T) {
@@ -384,8 +530,14 @@ func TestOtherKindsScripts(t *testing.T) {
 		return rows
 	}
 	waiting := row{Before: queued("r1", "w1")}
-	scripttest.Run(t, acquire, others("-%s", waiting, "90000 60000 mine read ''", "90000 60000 x write ''", "90000 60000 x read 'r0 1000 1 x' 1", "90000 60000 mine write 'w0 1000 1 mine'"))
+	fast := others("-%s", waiting, "90000 60000 mine read 1 ''", "90000 60000 x write 1 ''")
+	for i := range fast {
+		fast[i].Runs = "EXISTS " + fast[i].Runs
+	}
+	scripttest.Run(t, acquire, fast)
+	scripttest.Run(t, acquire, others("-%s", waiting, "90000 60000 mine read 1 '' '' '' 1", "90000 60000 x read 9 ''", "90000 60000 x read 1 'r0 1000 1 x' 1", "90000 60000 mine write 1 'w0 1000 1 mine'"))
 	scripttest.Run(t, release, others("-%s", waiting, "90000 mine '' free", "90000 x '' free", "90000 x 'w0 1000 1 x' free"))
+	scripttest.Run(t, pass, others("-%s", waiting, "90000 60000 next write 1 'w0 1000 1 next' '' mine free", "90000 60000 next read 9 'r0 1000 9 next' 1 x free"))
 	scripttest.Run(t, adopt, others("-%s", waiting, "90000 mine 60000 new 0 free", "90000 x 60000 new 0 free", "90000 x 60000 new 1 free"))
 	scripttest.Run(t, extend, others("[['%s']]", row{Keys: "lock"}, "mine 60000", "x 60000"))
 	scripttest.Run(t, inspect, others("-%s", row{Keys: inspected, Before: waiting.Before}, ""))

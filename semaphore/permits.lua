@@ -8,9 +8,10 @@ own_kind = kinds.permit
 -- Reads the semaphore whose keys are KEYS, and drops the holds that have lapsed.
 -- permits  how many there are, unless they were set at run time
 -- keep     how long a fence counter outlives the time that its number says, in ms; 0: for ever
+-- members  see read_lock
 -- Returns  the semaphore; nil, error
-local function open(permits, keep)
-  local s, err = drop_lapsed(KEYS[1])
+local function open(permits, keep, members)
+  local s, err = drop_lapsed(KEYS[1], members)
   if err then return nil, err end
   s.queue, s.counter, s.permits, s.keep = KEYS[2], KEYS[3], permits, tonumber(keep)
   return s
@@ -43,12 +44,13 @@ end
 -- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.
 local function free(s) return limit(s) - (read(s, 'ZCARD') or 0) end
 
--- Takes the permits of the token out. Returns whether it held any.
+-- Takes the permits of the token out. Returns how many; nil: it held none.
 local function remove_permits(s, token)
   local n = 0
   while (n == 0 or s.count ~= 0) and remove(s, member(token, n + 1)) do n = n + 1 end
-  if n > 0 then shorten(s) end
-  return n > 0
+  if n == 0 then return nil end
+  shorten(s)
+  return n
 end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.

@@ -12,7 +12,10 @@
 --          nil  this token holds no permits
 -- Errors   WRONGTYPE, NOLOCK, NOPERM: the holder keeps its permits
 -- Works also when Redis is out of memory.
-local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
+--
+-- release_fast.lua, which stands before this script, has found that this is not the common case, and has read first_two, the first two
+-- members.
+local s, err = open(ARGV[1], ARGV[2], first_two) -- permits.lua
 if err then return err end
 local token, entry = ARGV[3], ARGV[4]
 

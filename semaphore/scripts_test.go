@@ -37,16 +37,20 @@ const (
 	asks   = begin + "ZSCORE GET LINDEX ZCARD "              // of acquire
 	ends   = begin + "ZREM ZREM ZRANGE PEXPIREAT "           // of release, if others hold some
 	grants = "GET SET ZRANGE ZADD PEXPIREAT"                 // a grant
-	alone  = "ZRANGE TIME GET LINDEX GET SET ZADD PEXPIREAT" // of acquire, where nobody else holds or waits
+	alone  = "EXISTS TIME SET ZADD PEXPIREAT"                // of acquire, where nobody else holds or waits
+	proven = "ZRANGE TIME GET LINDEX GET SET ZADD PEXPIREAT" // the same, where the user's rights are to be proven, or it queues
 )
 
 func TestAcquireScript(t *testing.T) {
 	const mine = "3 90000 60000 mine 1 ''"
+	const proves = mine + " '' 1"
 	const made = "SET fence #512 PX 90000; ZADD lock @60000 permit:mine PX 60000"
 	rows := on(mine,
 		// Enough permits are free, and nobody queues.
-		row{Name: "free", Reply: "#512", After: made, Runs: alone},
-		row{Name: "free, before Redis 7.0", Old: true, Reply: "#512", After: made,
+		row{Name: "free", Before: "SET fence #-1", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000", Runs: alone},
+		row{Name: "free, and there is no counter", Reply: "#512", After: made, Runs: "EXISTS TIME SET SET ZADD PEXPIREAT"},
+		row{Name: "free, and rights are to be proven", Args: proves, Reply: "#512", After: made, Runs: proven},
+		row{Name: "free, and rights are to be proven, before Redis 7.0", Args: proves, Old: true, Reply: "#512", After: made,
 			Runs: "ZRANGE PTTL TIME ZSCORE GET LINDEX ZCARD ZADD ZREM GET SET PEXPIREAT ZADD PEXPIREAT"},
 		row{Name: "all that there are", Args: "3 90000 60000 mine 3 ''", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
@@ -57,11 +61,11 @@ func TestAcquireScript(t *testing.T) {
 			After: "SET fence #512 PX 90000; ZADD lock @4000 permit:mine @5000 permit:a @9000 permit:b PX 9000"},
 		row{Name: "a hold has lapsed", Before: "ZADD lock @-1 permit:old @5000 permit:a @9000 permit:b PX 9000", Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000",
-			Runs:  "ZRANGE PTTL TIME ZREMRANGEBYSCORE ZSCORE GET LINDEX ZCARD " + grants},
+			Runs:  "EXISTS ZRANGE PTTL TIME ZREMRANGEBYSCORE ZSCORE GET LINDEX ZCARD " + grants},
 		row{Name: "all holds have lapsed", Args: "3 90000 60000 mine 3 ''", Before: lapsed, Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "a hold whose end is now counts", Before: "ZADD lock @0 permit:old @5000 permit:a @9000 permit:b PX 9000", Reply: "[old 0 3 3]", After: same,
-			Runs: asks + "ZREMRANGEBYSCORE"},
+			Runs: "EXISTS " + asks + "ZREMRANGEBYSCORE"},
 		row{Name: "the counter is behind the clock", Before: "SET fence #-700", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is at the clock", Before: "SET fence #0", Reply: "#1", After: "SET fence #1 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is far ahead of the clock: it expires after its own time", Before: "SET fence #5000000 PX 100", Reply: "#5000001",
@@ -70,34 +74,42 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "the last fence", Args: "3 0 60000 mine 1 ''", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
 			After: "SET fence 9007199254740991; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
-		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: alone},
+		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: proven},
 		row{Name: "with an entry, which may not be taken out", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Forbid: "LREM", Reply: "#512", After: made},
 		row{Name: "the queue is no list", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Before: "SET queue x", Reply: "#512", After: made + "; SET queue x"},
 
+		// What is forbidden, to a user whose rights have been proven.
+		row{Name: "proven: the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
+		row{Name: "proven: no permit may be put in", Forbid: "ZADD", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
+		row{Name: "proven: no permit would end", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
+		row{Name: "proven: EXISTS is forbidden", Forbid: "EXISTS", Reply: "#512", After: made},
+		row{Name: "proven: out of memory", OOM: true, Reply: "-OOM"},
+		row{Name: "proven: the time of its end has passed: no key stays", Lapsed: "PEXPIREAT", Reply: "#512", After: "SET fence #512 PX 90000"},
+
 		// What is forbidden.
-		row{Name: "the counter may not be read", Forbid: "GET/fence", Reply: "-NOPERM forbidden"},
-		row{Name: "the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
-		row{Name: "ZRANGE is forbidden", Forbid: "ZRANGE", Reply: "-NOPERM forbidden"},
-		row{Name: "PTTL is forbidden", Forbid: "PTTL", Reply: "-NOPERM forbidden"},
-		row{Name: "TIME is forbidden", Forbid: "TIME", Reply: "-NOPERM forbidden"},
-		row{Name: "ZSCORE is forbidden", Forbid: "ZSCORE", Reply: "-NOPERM forbidden"},
-		row{Name: "ZCARD is forbidden", Forbid: "ZCARD", Reply: "-NOPERM forbidden"},
+		row{Name: "the counter may not be read", Args: proves, Forbid: "GET/fence", Reply: "-NOPERM forbidden"},
+		row{Name: "the counter may not be written", Args: proves, Forbid: "SET", Reply: "-NOPERM forbidden"},
+		row{Name: "ZRANGE is forbidden", Args: proves, Forbid: "ZRANGE", Reply: "-NOPERM forbidden"},
+		row{Name: "PTTL is forbidden", Args: proves, Forbid: "PTTL", Reply: "-NOPERM forbidden"},
+		row{Name: "TIME is forbidden", Args: proves, Forbid: "TIME", Reply: "-NOPERM forbidden"},
+		row{Name: "ZSCORE is forbidden", Args: proves, Forbid: "ZSCORE", Reply: "-NOPERM forbidden"},
+		row{Name: "ZCARD is forbidden", Args: proves, Forbid: "ZCARD", Reply: "-NOPERM forbidden"},
 		row{Name: "ZCARD is forbidden, and somebody queues", Before: two + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Forbid: "ZCARD", Reply: "-NOPERM forbidden", After: same},
-		row{Name: "ZREM is forbidden: who may not release gets nothing", Forbid: "ZREM", Reply: "-NOPERM forbidden"},
-		row{Name: "PEXPIREAT is forbidden: no permit would end", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
-		row{Name: "ZADD is forbidden", Forbid: "ZADD", Reply: "-NOPERM forbidden"},
-		row{Name: "ZADD is forbidden, before Redis 7.0", Old: true, Forbid: "ZADD", Reply: "-NOPERM forbidden"},
-		row{Name: "ZREM is forbidden, before Redis 7.0", Old: true, Forbid: "ZREM", Reply: "-NOPERM forbidden"},
-		row{Name: "PEXPIREAT is forbidden, before Redis 7.0", Old: true, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
-		row{Name: "the time of its end has passed: no key stays", Lapsed: "PEXPIREAT", Reply: "#512", After: "SET fence #512 PX 90000"},
+		row{Name: "ZREM is forbidden: who may not release gets nothing", Args: proves, Forbid: "ZREM", Reply: "-NOPERM forbidden"},
+		row{Name: "PEXPIREAT is forbidden: no permit would end", Args: proves, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
+		row{Name: "ZADD is forbidden", Args: proves, Forbid: "ZADD", Reply: "-NOPERM forbidden"},
+		row{Name: "ZADD is forbidden, before Redis 7.0", Args: proves, Old: true, Forbid: "ZADD", Reply: "-NOPERM forbidden"},
+		row{Name: "ZREM is forbidden, before Redis 7.0", Args: proves, Old: true, Forbid: "ZREM", Reply: "-NOPERM forbidden"},
+		row{Name: "PEXPIREAT is forbidden, before Redis 7.0", Args: proves, Old: true, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
+		row{Name: "the time of its end has passed: no key stays", Args: proves, Lapsed: "PEXPIREAT", Reply: "#512", After: "SET fence #512 PX 90000"},
 		row{Name: "ZREMRANGEBYSCORE is forbidden", Before: lapsed, Forbid: "ZREMRANGEBYSCORE", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "LINDEX is forbidden: nobody can queue", Before: "RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Forbid: "LINDEX", Reply: "#512",
 			After: made + "; RPUSH queue 'a 1000 1 first'"},
-		row{Name: "out of memory", OOM: true, Reply: "-OOM"},
+		row{Name: "out of memory", Args: proves, OOM: true, Reply: "-OOM"},
 		row{Name: "out of memory, and a hold has lapsed: that made room", OOM: true, Before: lapsed, Reply: "#512", After: made},
 
 		// Too few are free.
-		row{Name: "held", Before: "SET fence 7; " + full, Reply: "[a 5000 3 3]", After: same, Runs: asks + "ZREMRANGEBYSCORE"},
+		row{Name: "held", Before: "SET fence 7; " + full, Reply: "[a 5000 3 3]", After: same, Runs: "EXISTS " + asks + "ZREMRANGEBYSCORE"},
 		row{Name: "one too few", Args: "3 90000 60000 mine 2 ''", Before: two, Reply: "[a 5000 2 3]", After: same},
 		row{Name: "held by one with several", Args: "3 90000 60000 other 1 ''", Before: heavy, Reply: "[mine 7000 3 3]", After: same},
 		row{Name: "held, ZRANGE ends with the first", Before: "ZADD lock @-9 permit:x @5000 permit:a @7000 permit:b @9000 permit:c PX 9000", Reply: "[a 5000 3 3]", After: full},
@@ -113,7 +125,7 @@ func TestAcquireScript(t *testing.T) {
 
 		// It holds permits already: granted while it queued, or the reply was lost.
 		row{Name: "holds them already", Before: "SET fence #-50; ZADD lock @900 permit:mine PX 900", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000",
-			Runs: begin + "ZSCORE ZSCORE GET SET ZADD PEXPIREAT"},
+			Runs: "EXISTS " + begin + "ZSCORE ZSCORE GET SET ZADD PEXPIREAT"},
 		row{Name: "holds several already", Args: "3 90000 60000 mine 3 'line 1000 3 mine' 1", Before: heavy, Reply: "#512",
 			After: "SET fence #512 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "holds them already, for longer", Args: "3 90000 4000 mine 3 ''", Before: heavy, Reply: "#512", After: "SET fence #512 PX 90000; " + heavy},
@@ -270,6 +282,7 @@ func TestNoLockScripts(t *testing.T) {
 	}{
 		{"acquire", "3 90000 60000 a 1 'line 1000 1 a'", func(t *testing.T, rows []row) { scripttest.Run(t, acquire, rows) }},
 		{"release", "3 90000 a 'line 1000 1 a' free", func(t *testing.T, rows []row) { scripttest.Run(t, release, rows) }},
+		{"pass", "3 90000 60000 mine 1 'line 1000 1 mine' '' a free", func(t *testing.T, rows []row) { scripttest.Run(t, pass, rows) }},
 		{"adopt", "3 90000 a 60000 mine", func(t *testing.T, rows []row) { scripttest.Run(t, adopt, rows) }},
 		{"limit", "3 90000 5 free", func(t *testing.T, rows []row) { scripttest.Run(t, limit, rows) }},
 	} {
@@ -294,7 +307,9 @@ func TestReleaseScript(t *testing.T) {
 	scripttest.Run(t, release, on(args,
 		// Nobody queues.
 		row{Name: "the only hold", Before: "SET fence 7; " + one, Reply: "1", After: "SET fence 7", Heard: "free mine",
-			Runs: begin + "ZREM LINDEX PUBLISH"},
+			Runs: "ZRANGE EXISTS TIME ZREM PUBLISH"},
+		row{Name: "the only hold, and its key does not expire", Before: "ZADD lock @7000 permit:mine", Reply: "1", Heard: "free mine"},
+		row{Name: "the only hold, and it has lapsed", Before: "ZADD lock @-1 permit:mine PX 7000", Reply: "nil"},
 		row{Name: "of several permits", Before: heavy, Reply: "1", Heard: "free mine"},
 		row{Name: "of several permits, and others hold some", Args: "9 90000 mine '' free", Before: "ZADD lock @5000 permit:a @7000 permit:mine @7000 permit:mine:2 @9000 permit:b PX 9000",
 			Reply: "1", After: two, Heard: "free mine"},
@@ -373,6 +388,76 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "out of memory: granted", OOM: true, Before: one + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "1",
 			After: "SET fence #512 PX 90000; ZADD lock @1000 permit:first PX 1000", Heard: "queue:a 'grant #512 1 1000 1700000000 42 first'; free mine"},
 	))
+}
+
+func TestPassScript(t *testing.T) {
+	const entry, made = "'line 1000 1 mine'", "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000"
+	const args, again = "3 90000 60000 mine 1 " + entry + " '' old free", "3 90000 60000 mine 1 " + entry + " 1 old free"
+	const counter, one = "SET fence #-5; ", "ZADD lock @7000 permit:old PX 7000"
+	const oldOf3 = "ZADD lock @5000 permit:a @7000 permit:old @9000 permit:b PX 9000"
+	const mineOf3 = "SET fence #0 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000"
+	const heavy = "ZADD lock @7000 permit:old @7000 permit:old:2 @7000 permit:old:3 PX 7000"
+	const asksAgain = "[old 1 0 3 1700000000 42 0 0]"
+	rows := on(args,
+		// It gets what was released.
+		row{Name: "nobody queues", Before: counter + one, Reply: "#0", After: made,
+			Runs: begin + "GET ZREM LINDEX GET SET ZADD PEXPIREAT"},
+		row{Name: "others hold the rest", Before: counter + oldOf3, Reply: "#0", After: mineOf3},
+		row{Name: "it was in the queue, and is not any more", Args: again, Before: counter + oldOf3, Reply: "#0", After: mineOf3},
+		row{Name: "it is the first in the queue", Args: again, Before: counter + oldOf3 + "; RPUSH queue " + entry + " 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "#0",
+			After: mineOf3 + "; RPUSH queue 'b 1000 1 next'", Heard: "queue:b 'next 5000'"},
+		row{Name: "several to one: what is left goes to those who do not queue", Before: counter + heavy, Reply: "#0", After: made, Heard: "free old"},
+		row{Name: "several to several", Args: "3 90000 60000 mine 2 'line 1000 2 mine' '' old free", Before: counter + heavy, Reply: "#0",
+			After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 PX 60000", Heard: "free old"},
+		row{Name: "one to several", Args: "3 90000 60000 mine 3 'line 1000 3 mine' '' old free", Before: counter + one, Reply: "#0",
+			After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
+		row{Name: "several to one, who was the first: what is left goes to the next", Args: again, Before: counter + heavy + "; RPUSH queue " + entry + " 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "#0",
+			After: "SET fence #1 PX 90000; ZADD lock @1000 permit:next @60000 permit:mine PX 60000", Heard: "queue:b 'grant #1 1 1000 1700000000 42 next'; free old"},
+		row{Name: "it has been granted meanwhile: those who do not queue may have what was released", Args: again, Before: counter + "ZADD lock @900 permit:mine @7000 permit:old PX 7000", Reply: "#0", After: made, Heard: "free old"},
+		row{Name: "it has been granted meanwhile: another gets what was released", Args: again, Before: counter + "ZADD lock @900 permit:mine @7000 permit:old PX 7000; RPUSH queue 'b 1000 3 heavy'", Listening: "queue:b", Reply: "#0",
+			After: made + "; RPUSH queue 'b 1000 3 heavy'"},
+		row{Name: "a hold has lapsed", Before: counter + "ZADD lock @-1 permit:x @7000 permit:old PX 7000", Reply: "#0", After: made},
+
+		// It waits.
+		row{Name: "another comes first", Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "[first 1000 3 3 1700000000 42 1 0]",
+			After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'"},
+		row{Name: "another comes first, and it is in the queue already", Args: again, Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 first' " + entry, Listening: "queue:a queue:line",
+			Reply: "[first 1000 3 3 1700000000 42 1 1]",
+			After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'"},
+		row{Name: "there is enough for both", Before: counter + heavy + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "#1",
+			After: "SET fence #1 PX 90000; ZADD lock @1000 permit:first @60000 permit:mine PX 60000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'; free old"},
+		row{Name: "who waits for many is not overtaken", Before: counter + oldOf3 + "; RPUSH queue 'a 1000 2 many'", Listening: "queue:a", Reply: "[a 5000 2 3 1700000000 42 2 0]",
+			After: counter + two + "; RPUSH queue 'a 1000 2 many' " + entry + " PX 186000"},
+		row{Name: "it wants more than is free", Args: "3 90000 60000 mine 2 'line 1000 2 mine' '' old free", Before: counter + oldOf3, Reply: "[a 5000 2 3 1700000000 42 1 0]",
+			After: counter + two + "; RPUSH queue 'line 1000 2 mine' PX 126000"},
+		row{Name: "the first has died", Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 dead'", Reply: "#0", After: mineOf3, Heard: "queue:a 'next 1'"},
+		row{Name: "fewer were set than are taken", Before: counter + oldOf3 + "; SET permits 2", Reply: "[a 5000 2 2 1700000000 42 1 0]", After: counter + two + "; SET permits 2; RPUSH queue " + entry + " PX 126000"},
+		row{Name: "it has no place: those who do not queue hear of the release", Args: "3 90000 60000 mine 2 'line 1000 2 mine' '' old free", Before: counter + oldOf3, Forbid: "RPUSH",
+			Reply: "[a 5000 2 3 1700000000 42 0 0]", After: counter + two, Heard: "free old"},
+
+		// Not its holder, or more than there are.
+		row{Name: "gone", Before: counter, Reply: "nil", After: counter},
+		row{Name: "others hold", Before: counter + full + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "nil", After: same},
+		row{Name: "lapsed", Before: counter + "ZADD lock @-1 permit:old @5000 permit:a PX 5000", Reply: "nil", After: counter + "ZADD lock @5000 permit:a PX 5000"},
+		row{Name: "the next holds permits, the holder none", Args: again, Before: counter + "ZADD lock @900 permit:mine PX 900", Reply: "nil", After: same},
+		row{Name: "more than there are", Args: "3 90000 60000 mine 4 'line 1000 4 mine' '' old free", Before: counter + one, Reply: "-LIMIT 4 permits are asked for, and there are 3", After: same},
+
+		// What is forbidden.
+		row{Name: "ZREM is forbidden", Before: counter + one, Forbid: "ZREM", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "ZADD is forbidden: released, and it asks again", Before: counter + one, Forbid: "ZADD", Reply: asksAgain, After: counter, Heard: "free old"},
+		row{Name: "ZCARD is forbidden: released, and it asks again", Before: counter + one, Forbid: "ZCARD", Reply: asksAgain, After: counter, Heard: "free old"},
+		row{Name: "ZSCORE is forbidden: released, and it asks again", Args: again, Before: counter + oldOf3, Forbid: "ZSCORE", Reply: asksAgain, After: counter + two, Heard: "free old"},
+		row{Name: "the counter is bad: released, and it asks again", Before: "SET fence seven; " + one, Reply: asksAgain, After: "SET fence seven", Heard: "free old"},
+		row{Name: "the counter is bad, and it has been granted meanwhile", Args: again, Before: "SET fence seven; ZADD lock @900 permit:mine @7000 permit:old PX 7000", Reply: asksAgain,
+			After: "SET fence seven; ZADD lock @900 permit:mine PX 900", Heard: "free old"},
+		row{Name: "PUBLISH is forbidden", Before: counter + heavy, Forbid: "PUBLISH", Reply: "#0", After: made},
+		row{Name: "ZREMRANGEBYSCORE is forbidden: it is not needed", Before: counter + oldOf3 + "; SET permits 2", Forbid: "ZREMRANGEBYSCORE", Reply: "[a 5000 2 2 1700000000 42 1 0]",
+			After: counter + two + "; SET permits 2; RPUSH queue " + entry + " PX 126000"},
+		row{Name: "out of memory", OOM: true, Before: counter + one, Reply: "#0", After: made},
+		row{Name: "out of memory, and another comes first", OOM: true, Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "[first 1000 3 3 1700000000 42 1 0]",
+			After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'"},
+	)
+	scripttest.Run(t, pass, rows)
 }
 
 func TestUndoScript(t *testing.T) {
@@ -561,8 +646,14 @@ func TestOtherKindsScripts(t *testing.T) {
 		return rows
 	}
 	waiting := row{Before: "RPUSH queue 'a 1000 1 first'", Listening: "queue:a"}
-	scripttest.Run(t, acquire, others("-%s", waiting, "3 90000 60000 mine 1 ''", "3 90000 60000 read:x 2 ''", "3 90000 60000 x 1 'line 1000 1 x' 1"))
+	scripttest.Run(t, acquire, others("-%s", waiting, "3 90000 60000 mine 1 '' '' 1", "3 90000 60000 read:x 2 ''", "3 90000 60000 x 1 'line 1000 1 x' 1"))
+	fast := others("-%s", waiting, "3 90000 60000 mine 1 ''")
+	for i := range fast {
+		fast[i].Runs = "EXISTS " + fast[i].Runs
+	}
+	scripttest.Run(t, acquire, fast)
 	scripttest.Run(t, release, others("-%s", waiting, "3 90000 mine '' free", "3 90000 read:x '' free", "3 90000 x 'a 1000 1 first' free"))
+	scripttest.Run(t, pass, others("-%s", waiting, "3 90000 60000 next 1 'line 1000 1 next' '' mine free", "3 90000 60000 next 4 'line 1000 4 next' 1 x free"))
 	scripttest.Run(t, adopt, others("-%s", waiting, "3 90000 mine 60000 new", "3 90000 read:x 60000 new", "3 90000 x 60000 new"))
 	scripttest.Run(t, limit, others("-%s", waiting, "3 90000 5 free", "3 90000 0 free"))
 	scripttest.Run(t, extend, others("[['%s']]", row{Keys: "lock"}, "mine 60000", "read:x 60000", "x 60000"))

@@ -119,18 +119,29 @@ const (
 var (
 	//go:embed permits.lua
 	permitsLua string
+	//go:embed acquire_fast.lua
+	acquireFastLua string
 	//go:embed acquire.lua
 	acquireLua string
+	//go:embed admit.lua
+	admitLua string
+	//go:embed release_fast.lua
+	releaseFastLua string
 	//go:embed release.lua
 	releaseLua string
+	//go:embed pass.lua
+	passLua string
 	//go:embed limit.lua
 	limitLua string
 
-	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + permitsLua
+	rest   = holderset.Lua + fences.Numbers + queue.Entries + permitsLua
+	shared = fences.Expiry + rest
+	admits = queue.Enqueue + rest + admitLua
 
-	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
+	acquire = driver.NewScript("acquire", fences.Expiry+holderset.Alone+acquireFastLua+admits+acquireLua)
 	extend  = driver.NewScript("extend", shared+holderset.Extend)
-	release = driver.NewScript("release", shared+releaseLua)
+	release = driver.NewScript("release", releaseFastLua+shared+releaseLua)
+	pass    = driver.NewScript("pass", fences.Expiry+admits+passLua)
 	limit   = driver.NewScript("limit", shared+limitLua)
 )
 
@@ -203,6 +214,9 @@ func (p *protocol) MaxShare() int { return MaxShare }
 // Excludes says no: there may be permits enough for both, or somebody may raise their number.
 func (p *protocol) Excludes(_, _ int32) bool { return false }
 
+// Groups says no: each hold is for itself.
+func (p *protocol) Groups(int32) bool { return false }
+
 // Validate refuses a number of permits that is not allowed.
 func (p *protocol) Validate(strategy.Options) error {
 	if p.permits < 1 || p.permits > MaxPermits {
@@ -214,17 +228,23 @@ func (p *protocol) Validate(strategy.Options) error {
 // Acquire takes permits if they are free and nobody waits for some. Otherwise a claim with a Line takes its
 // place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	l, share := p.Names.Of(c.Key), int(max(c.Share, 1))
-	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, share, queue.Entry(c, share)}
-	if c.Repeated && c.Line != "" {
-		args = append(args, "1")
+	l := p.Names.Of(c.Key)
+	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, wanted(c), queue.Entry(c, wanted(c))}
+	asked, prove := queue.Asked(c), holderset.Prove(l)
+	if asked+prove != "" {
+		args = append(args, asked, prove)
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	return p.acquired(c, reply)
+	g, err := p.acquired(c, reply)
+	holderset.Proved(l, c, err)
+	return g, err
 }
+
+// wanted is how many permits c asks for.
+func wanted(c driver.Claim) int { return int(max(c.Share, 1)) }
 
 // acquired reads the reply of an acquire. Where too few permits are free, it says how many are taken, of how many, after
 // the hold that ends first and its TTL.
@@ -253,7 +273,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome,
 
 // Undo is Release, and also gives up the place in the queue.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
-	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, int(max(c.Share, 1)))))
+	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, wanted(c))))
 }
 
 // ForceRelease is Release.
@@ -265,9 +285,24 @@ func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) er
 	l := p.Names.Of(c.Key)
 	reply, err := p.Eval(ctx, c.Due, release, l.Keys, p.permits, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
 	if err != nil {
+		l.Proven.Store(false)
 		return err
 	}
 	return rediskit.ReleaseReply(p.Name(), c, reply)
+}
+
+// Pass is Release of c and Acquire of next, in one step.
+func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	l := p.Names.Of(c.Key)
+	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, p.permits, l.FenceTTL.Of(next.FenceTTL), l.TTL.Of(next.TTL), next.Token, wanted(next),
+		queue.Entry(next, wanted(next)), queue.Asked(next), c.Token, l.Free)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if reply == nil {
+		return driver.Grant{}, &strategy.LostError{Name: c.Name}
+	}
+	return p.acquired(next, reply)
 }
 
 // Watch hears of direct grants to the claim's line; without a line, of releases that find nobody in the queue.
@@ -278,14 +313,3 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	}
 	return rediskit.WatchChannel(ctx, p, c, l.Channel(), fn)
 }
-
-// Pass is Release of c and Acquire of next.
-func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	if _, err := p.Release(ctx, c); err != nil {
-		return driver.Grant{}, err
-	}
-	return p.Acquire(ctx, next)
-}
-
-// Groups says that readers get in together.
-func (p *protocol) Groups(share int32) bool { return false }

@@ -1130,6 +1130,12 @@ func TestRequests(t *testing.T) {
 	undo := func(c driver.Claim) doing {
 		return func(n driver.Node) (any, error) { return nil, semaphore.On(n, 5).Undo(t.Context(), c) }
 	}
+	pass := func(next driver.Claim) doing {
+		next.Token = "next"
+		return func(n driver.Node) (any, error) {
+			return semaphore.On(n, 5).(driver.Sharer).Pass(t.Context(), plain, next)
+		}
+	}
 	force := func(n driver.Node) (any, error) {
 		return nil, locktest.Err(semaphore.On(n, 5).ForceRelease(t.Context(), plain))
 	}
@@ -1155,13 +1161,17 @@ func TestRequests(t *testing.T) {
 	lost := &strategy.LostError{Name: "a"}
 	place := driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond, Place: 2, Kept: true}
 	locktest.Talks(t,
-		talk("acquire", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1", int64(7), granted, nil),
-		talk("acquire a held one", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1", []any{other, int64(1000), int64(4), int64(5)}, none, held),
-		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
-		talk("queue again", acquire(again), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t 1", int64(7), granted, nil),
-		talk("ask again without a line", acquire(unheard), "acquire "+keys+" 5 86400000 60000 t 1", int64(7), granted, nil),
-		talk("acquire several", acquire(heavy), "acquire "+keys+" 5 86400000 60000 t 3 line 1000 3 t", int64(7), granted, nil),
-		talk("acquire for half a second", acquire(short), "acquire "+keys+" 5 0 500 t 1 line 500 1 t", int64(7), granted, nil),
+		talk("acquire", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1   1", int64(7), granted, nil),
+		talk("acquire a held one", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1   1", []any{other, int64(1000), int64(4), int64(5)}, none, held),
+		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t  1", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
+		talk("queue again", acquire(again), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t 1 1", int64(7), granted, nil),
+		talk("ask again without a line", acquire(unheard), "acquire "+keys+" 5 86400000 60000 t 1   1", int64(7), granted, nil),
+		talk("acquire several", acquire(heavy), "acquire "+keys+" 5 86400000 60000 t 3 line 1000 3 t  1", int64(7), granted, nil),
+		talk("acquire for half a second", acquire(short), "acquire "+keys+" 5 0 500 t 1 line 500 1 t  1", int64(7), granted, nil),
+		talk("pass", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", int64(7), granted, nil),
+		talk("pass, and it queues", pass(again), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next 1 t {a}:free:", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
+		talk("pass several", pass(heavy), "pass "+keys+" 5 86400000 60000 next 3 line 1000 3 next  t {a}:free:", int64(7), granted, nil),
+		talk("pass what is gone", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", nil, none, lost),
 		talk("extend", extend, "extend a t 60000", int64(1), none, nil),
 		talk("extend what is gone", extend, "extend a t 60000", []any{nil}, none, lost),
 		talk("release", release(plain), "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
@@ -1183,6 +1193,30 @@ func TestRequests(t *testing.T) {
 	)
 }
 
+// TestProof: the first grant of a lock has the user's rights proven, and so has the first after a release that failed.
+func TestProof(t *testing.T) {
+	c := locktest.AClaim()
+	n := &locktest.Dialog{Replies: []any{int64(7), int64(7), errors.New("NOPERM"), int64(7)}}
+	p := semaphore.On(n, 5)
+	for range 2 {
+		if _, err := p.Acquire(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.Release(t.Context(), c); err == nil {
+		t.Fatal("Release() = nil, want the server's error")
+	}
+	if _, err := p.Acquire(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	const acquires = "acquire a {a}:waiters: {a}:fence: {a}:permits: 5 86400000 60000 t 1"
+	const proves = acquires + "   1"
+	want := []string{proves, acquires, "release a {a}:waiters: {a}:fence: {a}:permits: 5 86400000 t  {a}:free:", proves}
+	if !slices.Equal(n.Asked, want) {
+		t.Errorf("asked %q, want %q", n.Asked, want)
+	}
+}
+
 // TestGarbage: what no script returns is neither a grant, nor held, nor lost: nobody knows.
 func TestGarbage(t *testing.T) {
 	text, n, c := []byte("x"), int64(9), locktest.AClaim()
@@ -1201,6 +1235,10 @@ func TestGarbage(t *testing.T) {
 	} {
 		_, err := on(reply).Acquire(t.Context(), c)
 		unknown("Acquire()", reply, err)
+	}
+	for _, reply := range []any{int64(0), []byte("OK"), []any{}, []any{n, n}, []any{text, n, n, n, n}} {
+		_, err := on(reply).(driver.Sharer).Pass(t.Context(), c, c)
+		unknown("Pass()", reply, err)
 	}
 	for _, reply := range []any{int64(2), int64(-1), []byte("OK"), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}, []any{[]any{}}} {
 		_, err := on(reply).Extend(t.Context(), c)

@@ -95,7 +95,7 @@ func (s readWriter) Downgrade(ctx context.Context, write strategy.Lease) (strate
 }
 
 // Shares is the protocol of locks on a Server that several may hold. It renews and watches as that of locks of one
-// holder. It has Pass, too, for which the engine has no use here.
+// holder.
 type Shares struct {
 	Gated
 	Permits int // of a lock whose number is not set; 0: a lock to read and to write
@@ -185,44 +185,53 @@ func (s Shares) Excludes(held, asked int32) bool {
 	return s.Permits == 0 && (held != Reading || asked != Reading)
 }
 
+// Groups reports whether many may hold the share together: to read.
+func (s Shares) Groups(share int32) bool { return s.Permits == 0 && share == Reading }
+
 // Acquire admits those whom Next picks, and then gives the claim the last place in the queue, from which it may get in
 // at once. If it does not, and has no Line, it leaves the queue again.
 func (s Shares) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return s.request(ctx, OpAcquire, c, func(x *step) (driver.Grant, error) {
-		kept := false
+	return s.request(ctx, OpAcquire, []driver.Claim{c}, func(x *step) (driver.Grant, error) {
+		if x.l.Hold(c.Token) == nil && s.tooMany(c) {
+			return driver.Grant{}, errTooMany
+		}
+		return x.admit(false)
+	})
+}
+
+var errTooMany = Refused("more permits are asked for than there are")
+
+// Pass is Release of c, and Acquire of next behind those who come first, in one step.
+func (s Shares) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	return s.request(ctx, OpPass, []driver.Claim{c, next}, func(x *step) (driver.Grant, error) {
+		held := x.l.Hold(c.Token)
 		switch {
-		case x.l.Hold(c.Token) != nil: // queued, and granted meanwhile: nobody knows that fence
-			x.grant(c, c.TTL)
-		case s.tooMany(c):
-			return driver.Grant{}, Refused("more permits are asked for than there are")
-		default:
-			x.serve(false)
-			kept = s.enqueue(c, s.behind(c))
-			x.serve(false)
+		case held == nil:
+			return driver.Grant{}, &strategy.LostError{Name: c.Name}
+		case s.tooMany(next):
+			return driver.Grant{}, errTooMany
 		}
-		x.callFirst()
-		if h := x.l.Hold(c.Token); h != nil {
-			return driver.Grant{Fence: h.Fence}, nil
+		wrote, left := x.l.Writes(), PermitsOf(held.Share)-PermitsOf(next.Share)
+		if x.l.Hold(next.Token) != nil { // it was granted its own while it queued
+			left = PermitsOf(held.Share)
 		}
-		first := x.l.first()
-		held := &strategy.HeldError{Name: c.Name, Holder: first.Token, TTL: s.left(first)}
-		if s.Permits > 0 {
-			held.Taken, held.Permits = x.l.Taken(), s.limit(c.Key)
+		x.l.End(c.Token)
+		g, err := x.admit(wrote)
+		freed := left > 0
+		if s.Permits == 0 {
+			freed = wrote || len(x.l.Holds) == 0 || x.moved
 		}
-		if c.Line == "" {
-			s.dequeue(c)
-			return driver.Grant{}, held
+		if freed && x.unwanted() {
+			x.told = append(x.told, s.tellReleased(c.Key, c.Token))
 		}
-		g := driver.Grant{ServerTime: s.serverTime(), Place: s.place(c), Kept: kept}
-		s.prolong(c, g.Place, held.TTL)
-		return g, held
+		return g, err
 	})
 }
 
 // Adopt puts the claim's token in another's place, with a new fence. The hold keeps its share, unless the claim
 // has one: that is how a writer becomes a reader.
 func (s Shares) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	return s.request(ctx, OpAdopt, c, func(x *step) (driver.Grant, error) {
+	return s.request(ctx, OpAdopt, []driver.Claim{c}, func(x *step) (driver.Grant, error) {
 		h := x.l.Hold(from)
 		if h == nil {
 			return driver.Grant{}, &strategy.LostError{Name: c.Name}
@@ -231,13 +240,14 @@ func (s Shares) Adopt(ctx context.Context, c driver.Claim, from string) (driver.
 		if c.Share == 0 {
 			c.Share = h.Share
 		}
-		fence := x.grant(c, c.TTL)
+		c.Fences = 1
+		g := x.grant(c, c.TTL)
 		if x.l.End(from); downgraded {
 			x.serve(true)
 			x.callFirst()
 			x.told = append(x.told, s.tellReleased(c.Key, from))
 		}
-		return driver.Grant{Fence: fence}, nil
+		return g, nil
 	})
 }
 
@@ -246,7 +256,7 @@ func (s Shares) Release(ctx context.Context, c driver.Claim) (driver.Outcome, er
 	return driver.Outcome{}, s.Finish(ctx, OpRelease, c)
 }
 
-// Undo is Release, and gives up the claim's place in the queue.
+// Undo is Release of all holds of the claim, and gives up its place in the queue.
 func (s Shares) Undo(ctx context.Context, c driver.Claim) error { return s.Finish(ctx, OpUndo, c) }
 
 // ForceRelease is Release.
@@ -256,12 +266,15 @@ func (s Shares) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcom
 
 // Finish is Release, Undo or ForceRelease, as op says.
 func (s Shares) Finish(ctx context.Context, op Op, c driver.Claim) error {
-	_, err := s.request(ctx, op, c, func(x *step) (driver.Grant, error) {
-		held, wrote, queued := x.l.Hold(c.Token) != nil, x.l.Writes(), -1
-		x.l.End(c.Token)
+	_, err := s.request(ctx, op, []driver.Claim{c}, func(x *step) (driver.Grant, error) {
+		held, wrote, queued, tokens := false, x.l.Writes(), -1, []string{c.Token}
 		if op == OpUndo {
-			queued = s.queued(c)
+			tokens, queued = s.tokens(c), s.queued(c)
 			s.dequeue(c)
+		}
+		for _, token := range tokens {
+			held = held || x.l.Hold(token) != nil
+			x.l.End(token)
 		}
 		x.moved = queued == 0 || queued > 0 && s.Permits == 0
 		x.serve(held && wrote)
@@ -286,7 +299,7 @@ func (s Shares) Finish(ctx context.Context, op Op, c driver.Claim) error {
 
 // SetPermits sets how many permits the lock has; 0: as many as its process says.
 func (s Shares) SetPermits(ctx context.Context, c driver.Claim, permits int) error {
-	_, err := s.request(ctx, OpPermits, c, func(x *step) (driver.Grant, error) {
+	_, err := s.request(ctx, OpPermits, []driver.Claim{c}, func(x *step) (driver.Grant, error) {
 		if s.limits == nil {
 			s.limits = map[string]int{}
 		}
@@ -314,21 +327,23 @@ func (s Shares) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, err
 // A step is what the server does for one request. Its methods are for callers that hold mu.
 type step struct {
 	Shares
-	l     *Lock
-	c     driver.Claim
-	moved bool     // another may be the first in the queue now
-	told  []func() // notifications, sent when the step is over
+	l       *Lock
+	c       driver.Claim // of who asks
+	granted driver.Grant // to c; a zero Fence: nothing yet
+	moved   bool         // another may be the first in the queue now
+	told    []func()     // notifications, sent when the step is over
 }
 
-// request makes one step.
-func (s Shares) request(ctx context.Context, op Op, c driver.Claim, do func(x *step) (driver.Grant, error)) (driver.Grant, error) {
+// request makes one step, for the last of the claims.
+func (s Shares) request(ctx context.Context, op Op, claims []driver.Claim, do func(x *step) (driver.Grant, error)) (driver.Grant, error) {
+	c := claims[len(claims)-1]
 	arrives := func(n int) {
-		if op == OpAcquire || op == OpAdopt {
+		if op == OpAcquire || op == OpAdopt || op == OpPass {
 			s.arrives(c.Token, n)
 		}
 	}
 	arrives(1)
-	return ask(s.Server, s.through(ctx), Request{op, []driver.Claim{c}}, func() { arrives(-1) }, func() (driver.Grant, error) {
+	return ask(s.Server, s.through(ctx), Request{op, claims}, func() { arrives(-1) }, func() (driver.Grant, error) {
 		s.mu.Lock()
 		x := &step{Shares: s, l: s.find(c.Key), c: c}
 		defer func() {
@@ -351,6 +366,39 @@ func (s Shares) request(ctx context.Context, op Op, c driver.Claim, do func(x *s
 	})
 }
 
+// admit serves those who come before the claim that asks, and then it. wrote says that a writer has gone. A claim that was granted
+// while it queued is granted again, because nobody knows that fence; and a reader beside one of its process, whoever waits.
+func (x *step) admit(wrote bool) (driver.Grant, error) {
+	c, kept := x.c, false
+	beside := x.l.Hold(c.Beside)
+	if x.l.Hold(c.Token) != nil || beside != nil && x.Groups(beside.Share) && x.Groups(c.Share) {
+		x.moved = x.queued(c) >= 0
+		x.dequeue(c)
+		x.granted = x.grant(c, c.TTL)
+	}
+	x.serve(wrote)
+	if x.granted.Fence == 0 {
+		kept = x.enqueue(c, x.behind(c))
+		x.serve(false)
+	}
+	x.callFirst()
+	if x.granted.Fence != 0 {
+		return x.granted, nil
+	}
+	first := x.l.first()
+	held := &strategy.HeldError{Name: c.Name, Holder: first.Token, TTL: x.left(first)}
+	if x.Permits > 0 {
+		held.Taken, held.Permits = x.l.Taken(), x.limit(c.Key)
+	}
+	if c.Line == "" {
+		x.dequeue(c)
+		return driver.Grant{}, held
+	}
+	g := driver.Grant{ServerTime: x.serverTime(), Place: x.place(c), Kept: kept}
+	x.prolong(c, g.Place, held.TTL)
+	return g, held
+}
+
 // serve admits those whom Next picks. The claim that asks gets an answer, the others are notified. One that does
 // not listen leaves the queue, and so does one that wants more permits than there are now: it asks, and is refused.
 func (x *step) serve(wrote bool) {
@@ -366,13 +414,14 @@ func (x *step) serve(wrote bool) {
 		x.moved = true
 		switch {
 		case c.Token == x.c.Token:
-			x.grant(c, c.TTL)
+			x.granted = x.grant(c, c.TTL)
 		case w == nil || x.l.Hold(c.Token) != nil: // dead, or granted already
 		case x.tooMany(c):
 			x.told = append(x.told, func() { w.tell(driver.Notification{Next: time.Millisecond}) })
 		default:
 			ttl := driver.SuccessorTTL(c.TTL)
-			g := driver.Grant{Fence: x.grant(c, ttl), Fences: 1, TTL: ttl, ServerTime: x.serverTime()}
+			g := x.grant(c, ttl)
+			g.Fences, g.TTL, g.ServerTime = max(g.Fences, 1), ttl, x.serverTime()
 			x.told = append(x.told, func() { w.tell(driver.Notification{Token: c.Token, Grant: g}) })
 		}
 	}
@@ -414,21 +463,40 @@ func (x *step) unwanted() bool {
 	return !x.l.Writes() && writer < 0
 }
 
-// grant makes c a holder for ttl. Its fence is new, but for a reader that finds the lock held: it has that of the holders.
-func (x *step) grant(c driver.Claim, ttl time.Duration) (fence uint64) {
-	fence = x.lastFence(c.Key)
-	if x.Permits > 0 || c.Share != Reading || len(x.l.Holds) == 0 || fence == 0 {
-		c.Fences = 1
-		fence, _ = x.nextFences(c)
+// grant makes c a holder for ttl, or all the readers that it is for. The fence is new, and readers share it; if readers find the
+// lock held, they have that of the holders. A writer has as many as it asks for.
+func (x *step) grant(c driver.Claim, ttl time.Duration) driver.Grant {
+	reads, tokens := x.Groups(c.Share), x.tokens(c)
+	g := driver.Grant{Fence: x.lastFence(c.Key), Fences: len(tokens)}
+	if !reads || len(x.l.Holds) == 0 || g.Fence == 0 {
+		if reads || x.Permits > 0 {
+			c.Fences = 1
+		}
+		fence, n := x.nextFences(c)
+		g.Fence, g.Fences = fence, max(n, len(tokens))
 	}
-	h := Hold{Token: c.Token, Until: x.ends(ttl), Share: c.Share, Fence: fence}
-	if old := x.l.Hold(c.Token); old != nil {
-		h.Until = latest(old.Until, h.Until)
-		*old = h
-	} else {
-		x.l.Holds = append(x.l.Holds, h)
+	if g.Fences == 1 {
+		g.Fences = 0
 	}
-	return fence
+	for _, token := range tokens {
+		h := Hold{Token: token, Until: x.ends(ttl), Share: c.Share, Fence: g.Fence}
+		if old := x.l.Hold(token); old != nil {
+			h.Until = latest(old.Until, h.Until)
+			*old = h
+		} else {
+			x.l.Holds = append(x.l.Holds, h)
+		}
+	}
+	return g
+}
+
+// tokens are those of the holds that c is for.
+func (s Shares) tokens(c driver.Claim) []string {
+	all := []string{c.Token}
+	for i := 1; i < c.Fences && s.Groups(c.Share); i++ {
+		all = append(all, driver.HoldToken(c.Token, i))
+	}
+	return all
 }
 
 // heads are the first in the queue: of a lock to read and to write, the first reader and the first writer.

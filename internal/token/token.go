@@ -3,6 +3,8 @@ package token
 
 import (
 	"crypto/rand"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofrs/uuid/v5"
@@ -49,11 +51,23 @@ func Announced(token string) (announced, ours bool) {
 	if _, drawn := Parse(token); drawn.IsZero() {
 		return false, false
 	}
-	return token[14:18] == mark, true
+	return base(token)[14:18] == mark, true
 }
 
-// Parse returns the label of a token of New, and when it was drawn. Of a foreign token it knows neither.
+// base is the token of New that driver.HoldToken has made a token of; the token itself, if it has not.
+func base(token string) string {
+	if i, rest, ok := strings.Cut(token, "."); ok && len(i) < 4 {
+		if n, err := strconv.Atoi(i); err == nil && n > 1 && strconv.Itoa(n) == i {
+			return rest
+		}
+	}
+	return token
+}
+
+// Parse returns the label of a token of New, and when it was drawn; the same of those that driver.HoldToken makes of it. Of a
+// foreign token it knows neither.
 func Parse(token string) (label string, drawn time.Time) {
+	token = base(token)
 	const n = 36 // of a UUID's text
 	if len(token) < n || len(token) > n && token[n] != ':' {
 		return "", time.Time{}

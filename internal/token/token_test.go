@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gofrs/uuid/v5"
+
+	"github.com/lockstrategies/locks/driver"
 )
 
 func TestNew(t *testing.T) {
@@ -21,6 +23,26 @@ func TestNew(t *testing.T) {
 	}
 	if plain := New("", false); len(plain) != 36 {
 		t.Errorf("New without a label = %q, want a UUID alone", plain)
+	}
+}
+
+// TestHoldTokens: the tokens of holds that are held together have the label and the time of the claim's.
+func TestHoldTokens(t *testing.T) {
+	text := New("web/42", true)
+	label, drawn := Parse(text)
+	for _, i := range []int{0, 1, 9, driver.MaxFences - 1} {
+		hold := driver.HoldToken(text, i)
+		if l, d := Parse(hold); l != label || !d.Equal(drawn) {
+			t.Errorf("Parse(%q) = %q, %v, want %q, %v", hold, l, d, label, drawn)
+		}
+		if announced, ours := Announced(hold); !announced || !ours {
+			t.Errorf("Announced(%q) = %t, %t, want true, true", hold, announced, ours)
+		}
+	}
+	for _, prefix := range []string{"1.", "0.", "-2.", "02.", "+2.", "x.", ".", "2.2.", "1000.", "2"} {
+		if l, d := Parse(prefix + text); l != "" || !d.IsZero() {
+			t.Errorf("Parse(%q) = %q, %v, want nothing: it is foreign", prefix+text, l, d)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ local function token_of(member) return string.match(member, ':(.*)$') end
 -- Raises an error on a replica, which refuses ZREMRANGEBYSCORE. Here that changes nothing, because the range is empty. It comes
 -- before each answer that no write precedes: what a replica has may be out of date. In acquire it is the last command, because
 -- Redis refuses no memory to a script that has written.
-local function assert_primary(lock) redis.call('ZREMRANGEBYSCORE', lock, 1, 0) end
+local function assert_primary(lock) redis.call('ZREMRANGEBYSCORE', lock, '1', '0') end
 
 -- Raises an error if the user may not run a command that the holder will need. Before Redis 7.0 the command itself has to
 -- tell: it must change nothing.
@@ -24,10 +24,11 @@ local function prove(...)
 end
 
 -- Reads the lock, and changes nothing.
+-- members  the reply of ZRANGE, if it has been asked for the first two
 -- Returns  the lock: lock is its key, now the server's time in ms, time the reply of TIME; first, ends and count as look says
 --          nil, error: the key is no such lock (WRONGTYPE, NOLOCK), or may not be read (NOPERM)
-local function read_lock(lock)
-  local members = redis.pcall('ZRANGE', lock, 0, 1, 'WITHSCORES')
+local function read_lock(lock, members)
+  members = members or redis.pcall('ZRANGE', lock, '0', '1', 'WITHSCORES')
   if members.err then return nil, members end
   local first, what = members[1], own_kind
   local left = first and redis.call('PTTL', lock) or prove('PTTL', lock)
@@ -45,8 +46,8 @@ end
 -- Reads the lock as read_lock, and drops the members that have lapsed. The first write, if there is one, needs no memory.
 -- Returns  the lock; lapsed is one of the members that it dropped (nil: none)
 --          nil, error: as read_lock
-local function drop_lapsed(lock)
-  local s, err = read_lock(lock)
+local function drop_lapsed(lock, members)
+  local s, err = read_lock(lock, members)
   if err or not s.first or s.ends >= s.now then return s, err end
   redis.call('ZREMRANGEBYSCORE', lock, '-inf', '(' .. s.now)
   s.lapsed, s.count = s.first, nil
@@ -58,7 +59,7 @@ end
 -- Returns first, and in how many ms it ends
 local function look(s)
   if not s.count then
-    local members = redis.call('ZRANGE', s.lock, 0, 1, 'WITHSCORES')
+    local members = redis.call('ZRANGE', s.lock, '0', '1', 'WITHSCORES')
     s.first, s.ends, s.count = members[1], tonumber(members[2]), #members / 2
   end
   return s.first, s.first and s.ends - s.now
@@ -73,7 +74,7 @@ local function is_held(s, member) return type(redis.pcall('ZSCORE', s.lock, memb
 -- Returns when the last member ends, or ends if that is later.
 local function last_end(s, ends)
   if s.count == 0 then return ends end
-  local last = s.count == 1 and s.ends or redis.call('ZRANGE', s.lock, -1, -1, 'WITHSCORES')[2]
+  local last = s.count == 1 and s.ends or redis.call('ZRANGE', s.lock, '-1', '-1', 'WITHSCORES')[2]
   return math.max(ends, tonumber(last or 0))
 end
 
@@ -99,14 +100,17 @@ local function hold(s, members, ends, held)
   redis.call('PEXPIREAT', s.lock, last)
 end
 
--- Takes a member out. Returns whether it was there. A replica refuses that in any case; an ACL, only if it is there.
-local function remove(s, member)
-  local removed = redis.pcall('ZREM', s.lock, member)
+-- Takes members out. Returns whether any was there. A replica refuses that in any case; an ACL, only if one is there.
+local function remove(s, ...)
+  local removed = redis.pcall('ZREM', s.lock, ...)
   if type(removed) == 'table' then
-    if redis.call('ZSCORE', s.lock, member) then redis.call('ZREM', s.lock, member) end -- the same error
+    for _, member in ipairs({...}) do
+      if redis.call('ZSCORE', s.lock, member) then redis.call('ZREM', s.lock, member) end -- the same error
+    end
     assert_primary(s.lock)
+    return false
   end
-  if removed ~= 1 then return false end
+  if removed == 0 then return false end
   s.first, s.count = nil, s.count == 1 and 0 or nil
   return true
 end

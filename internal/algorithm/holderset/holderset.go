@@ -19,6 +19,11 @@ var (
 	//go:embed holders.lua
 	Lua string
 
+	// Alone grants a lock that is free, before Lua. It needs [fences.Expiry] before it.
+	//
+	//go:embed alone.lua
+	Alone string
+
 	// Extend is the script that renews. It needs Lua before it, and the algorithm's held_members.
 	//
 	//go:embed extend.lua
@@ -50,6 +55,21 @@ func (p *Protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 
 func (p *Protocol) bulk() rediskit.BulkScript {
 	return rediskit.BulkScript{Node: p, Script: p.Renewal, Most: 100, Refused: p.lost}
+}
+
+// Prove is what has an acquire prove the user's rights, until one has; after that it is empty.
+func Prove(l *keycache.Lock) string {
+	if l.Proven.Load() {
+		return ""
+	}
+	return "1"
+}
+
+// Proved notes that an acquire of c that ended with err has proved the user's rights. One for a holder proves none.
+func Proved(l *keycache.Lock, c driver.Claim, err error) {
+	if err == nil && !c.Repeated && !l.Proven.Load() {
+		l.Proven.Store(true)
+	}
 }
 
 // Acquired reads the reply of an acquire: a fence, or who holds the lock.

@@ -37,6 +37,14 @@ func Entry(c driver.Claim, count int) string {
 	return c.Line + " " + strconv.FormatInt(ms, 10) + " " + strconv.Itoa(count) + " " + c.Token
 }
 
+// Asked is what tells a script that c's entry may be in the queue; empty: it is not.
+func Asked(c driver.Claim) string {
+	if c.Repeated && c.Line != "" {
+		return "1"
+	}
+	return ""
+}
+
 // HeldReply reads {holder, TTL in ms}, or {holder, TTL, seconds, microseconds, the claim's place, 1 if it
 // had that before}. ok is false for any other reply.
 func HeldReply(c driver.Claim, reply any) (g driver.Grant, held *strategy.HeldError, ok bool) {

@@ -1,19 +1,19 @@
 -- queue: the queue of a lock. Prepended to the scripts that serve it.
 --
--- The queue is a list, first in, first out. An entry is a waiter, or a process with several waiters:
+-- The queue is a list, first in, first out. An entry is a process, which may have several waiters:
 --
 --   line ms count token
 --
 -- line   the id of the wait line
 -- ms     the TTL of a direct grant
--- count  what is asked for: of fairqueue, how many fences to reserve (0: the lock has none); of semaphore, how many
---        permits; of rwlock always 1
+-- count  what is asked for: of fairqueue and of rwlock's writers, how many fences to reserve (0: the lock has none); of
+--        rwlock's readers, how many holds; of semaphore, how many permits
 -- token  the token that becomes the holder's
 --
 -- The line's process listens on the channel <queue>:<line>. It gets one of two messages:
 --
---   grant fence fences ms seconds microseconds token   the token is a holder, for ms from the
---                                                      server's time
+--   grant fence count ms seconds microseconds token    the token is a holder, for ms from the server's time; count
+--                                                      is how many fences are reserved, or of readers how many hold
 --   next ms                                            the line is first in the queue now; the holder before it
 --                                                      has ms unless it extends. If ms is 1: ask at once, the
 --                                                      place may be lost
@@ -29,8 +29,8 @@ local function read_entry(entry)
 end
 
 -- Returns the message that the token is a holder.
-local function grant_message(fence, fences, ms, now, token)
-  return string.format('grant %.0f %d %s %s %s ', fence, fences, ms, now[1], now[2]) .. token
+local function grant_message(fence, count, ms, now, token)
+  return string.format('grant %.0f %d %s %s %s ', fence, count, ms, now[1], now[2]) .. token
 end
 
 -- Returns whether nobody listens on a channel: then the waiter has died, and is passed over.

@@ -15,10 +15,10 @@ import (
 	"github.com/lockstrategies/locks/driver"
 )
 
-// editing is n with changed arguments of a script.
-func editing(n driver.Node, script string, edit func(context.Context, time.Time, []string, []any)) driver.Node {
+// editing is n with changed arguments of a script, or of several.
+func editing(n driver.Node, edit func(context.Context, time.Time, []string, []any), scripts ...string) driver.Node {
 	return &node{Node: n, eval: func(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
-		if s.Name() == script {
+		if slices.Contains(scripts, s.Name()) {
 			args = slices.Clone(args)
 			edit(ctx, due, keys, args)
 		}
@@ -30,7 +30,7 @@ func editing(n driver.Node, script string, edit func(context.Context, time.Time,
 var CountsSeveralPermitsAsOne = Lock{
 	Name: "counts several permits as one",
 	Node: func(n driver.Node) driver.Node {
-		return editing(n, "acquire", func(_ context.Context, _ time.Time, _ []string, args []any) { args[4] = 1 })
+		return editing(n, func(_ context.Context, _ time.Time, _ []string, args []any) { args[4] = 1 }, "acquire", "pass")
 	},
 }
 
@@ -38,12 +38,15 @@ var CountsSeveralPermitsAsOne = Lock{
 var ReleasesAnothersPermit = Lock{
 	Name: "releases another's permit",
 	Node: func(n driver.Node) driver.Node {
-		return editing(n, "release", func(ctx context.Context, due time.Time, keys []string, args []any) {
-			first, err := redis.Strings(n.Do(ctx, due, "ZRANGE", keys[0], 0, 0))
-			if err == nil && len(first) > 0 {
-				args[2], _, _ = strings.Cut(strings.TrimPrefix(first[0], "permit:"), ":")
+		another := func(token int) func(context.Context, time.Time, []string, []any) {
+			return func(ctx context.Context, due time.Time, keys []string, args []any) {
+				first, err := redis.Strings(n.Do(ctx, due, "ZRANGE", keys[0], 0, 0))
+				if err == nil && len(first) > 0 {
+					args[token], _, _ = strings.Cut(strings.TrimPrefix(first[0], "permit:"), ":")
+				}
 			}
-		})
+		}
+		return editing(editing(n, another(2), "release"), another(7), "pass")
 	},
 }
 
@@ -58,7 +61,7 @@ func SharesExpiry(ttl time.Duration) Lock {
 		renew := func(ctx context.Context, due time.Time, keys []string, _ []any) {
 			n.Eval(ctx, due, all, keys[:1], ttl.Milliseconds()) // where it fails, nothing is renewed
 		}
-		return editing(editing(n, "extend", renew), "acquire", renew)
+		return editing(n, renew, "extend", "acquire", "pass")
 	}}
 }
 
@@ -69,18 +72,18 @@ func GrantsNextToHolders(mode string, ttl time.Duration) Lock {
 		local time = redis.call('TIME')
 		redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
 		return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
-		return editing(n, "acquire", func(ctx context.Context, due time.Time, keys []string, args []any) {
+		return editing(n, func(ctx context.Context, due time.Time, keys []string, args []any) {
 			if args[3] == mode && rand.IntN(20) == 0 {
 				n.Eval(ctx, due, add, keys[:1], fmt.Sprint(mode, ":", args[2]), ttl.Milliseconds()) // or it fails
 			}
-		})
+		}, "acquire", "pass")
 	}}
 }
 
 // DowngradesInTwo downgrades in two steps: others may get the lock in between.
 func DowngradesInTwo(ttl time.Duration) Lock {
 	return Lock{Name: "is free while it downgrades", Node: func(n driver.Node) driver.Node {
-		return editing(n, "adopt", func(ctx context.Context, due time.Time, keys []string, args []any) {
+		return editing(n, func(ctx context.Context, due time.Time, keys []string, args []any) {
 			member := fmt.Sprint("write:", args[1])
 			ends, err := redis.String(n.Do(ctx, due, "ZSCORE", keys[0], member))
 			if err != nil {
@@ -90,7 +93,7 @@ func DowngradesInTwo(ttl time.Duration) Lock {
 			time.Sleep(5 * time.Millisecond)
 			n.Do(ctx, due, "ZADD", keys[0], ends, member)
 			n.Do(ctx, due, "PEXPIRE", keys[0], ttl.Milliseconds())
-		})
+		}, "adopt")
 	}}
 }
 

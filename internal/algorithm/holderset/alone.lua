@@ -1,0 +1,34 @@
+-- alone: a grant of a lock that is free. It stands, after expiry.lua, before all other functions that acquire.lua needs: defining
+-- those takes longer than this.
+--
+-- The fence is the clock, if the counter is behind it: see numbers.lua for all other cases. A counter of 16 characters, as many as
+-- the clock has, and at least 1e15, is a fence. Other spellings are left to numbers.lua.
+--
+-- lock     its key, which is not there
+-- member   becomes the holder
+-- ttl      for so many ms
+-- keep     see expiry.lua
+-- Returns  the fence; nil: acquire.lua is to grant the lock
+-- Raises OOM, NOPERM, READONLY: the member is no holder. The counter may have advanced, which is harmless: fences rise, and may
+-- leave numbers out.
+local function grant_alone(lock, member, ttl, counter, keep)
+  local now = redis.call('TIME')
+  local clock = now[1] .. string.sub('00000' .. now[2], -6)
+  local fence, ends = tonumber(clock), string.sub(clock, 1, -4) + ttl .. '' -- Lua makes a string of it faster than Redis
+  local last = redis.pcall('SET', counter, clock, 'GET', expiry(fence, keep)) -- most often the counter is behind the clock
+  local count = tonumber(last)
+  if last == false then -- there was none
+    fence = fence + 512
+    redis.call('SET', counter, fence, expiry(fence, keep))
+  elseif not (count and #last == #clock and count >= 1e15 and count < fence) then
+    if type(last) == 'string' then redis.call('SET', counter, last) end -- as it was; acquire.lua has it expire
+    return nil
+  end
+  redis.call('ZADD', lock, ends, member)
+  local expires = redis.pcall('PEXPIREAT', lock, ends)
+  if type(expires) == 'table' then
+    redis.pcall('ZREM', lock, member) -- or it might stay for ever
+    redis.call('PEXPIREAT', lock, ends) -- the same error
+  end
+  return fence
+end

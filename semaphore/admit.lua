@@ -1,0 +1,30 @@
+-- admit: what becomes of the contender, once those before it have been served. Prepended, after enqueue.lua and permits.lua, to
+-- acquire.lua and pass.lua, whose KEYS and ARGV[1] to ARGV[7] are the same.
+
+-- Returns the error of a contender that wants more permits than there are; nil: there are as many.
+local function too_many(s)
+  if tonumber(ARGV[5]) > limit(s) then
+    return redis.error_reply('LIMIT ' .. ARGV[5] .. ' permits are asked for, and there are ' .. s.limit)
+  end
+end
+
+-- Gives the contender its permits, if they are free. It has none yet. unwanted: see serve. Sets rest, how many permits are free.
+-- Returns the reply of acquire.lua; nil: it has to wait
+local function admit(s, unwanted)
+  local permits, entry = tonumber(ARGV[5]), ARGV[6]
+  s.rest = free(s)
+  if not unwanted or permits > s.rest then return nil end
+  prove_rights(s, member(ARGV[4], 1))
+  local fence, err = grant(s, ARGV[4], permits, s.now + ARGV[3])
+  if fence and ARGV[7] == '1' and redis.pcall('LREM', s.queue, 1, entry) == 1 then serve(s, nil, true) end -- what is left is the next one's
+  return fence or err
+end
+
+-- Gives the contender its place, if it queues. Returns the reply of acquire.lua.
+local function refuse(s)
+  local first, left = look(s)
+  local taken = s.limit - s.rest
+  if ARGV[6] == '' then return {token_of(first), left, taken, s.limit} end
+  return {token_of(first), left, taken, s.limit, tonumber(s.time[1]), tonumber(s.time[2]),
+    enqueue(s.queue, ARGV[6], left, ARGV[3], ARGV[7] == '1')} -- enqueue.lua
+end
