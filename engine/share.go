@@ -37,6 +37,7 @@ func (e *engine) Exchange(ctx context.Context, held strategy.Lease, share int) (
 	if err != nil {
 		return nil, err
 	}
+	defer from.unblock()
 	from.ended(ctx, strategy.EventReleased, nil)
 	start := e.called(ctx, held.Name())
 	l, err := e.adopt(ctx, held.Name(), old.Token, share, start)
