@@ -93,11 +93,11 @@ func ping(o *outcome, _ string) (string, []float64) {
 }
 
 func known(who string) bool {
-	return slices.ContainsFunc(contestants, func(c contestant) bool { return c.name == who })
+	return slices.ContainsFunc(contestants, func(c contestant) bool { return c.name == strings.TrimSuffix(who, atBefore) })
 }
 
 func kindOf(who string) kind {
-	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == who })
+	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == strings.TrimSuffix(who, atBefore) })
 	return contestants[i].kind
 }
 
@@ -172,7 +172,7 @@ func exclusive() []scenario {
 			name: "drain-256", title: "256 waiters once each",
 			about:   "256 goroutines wait for one lock. It is released, and the time runs until each of them has had it once (20 s at most). PING is the median round trip that all contestants of the repetition measured before they began.",
 			who:     crowd,
-			measure: measureDrain,
+			measure: measureDrain(256, 1),
 			columns: []column{
 				{"PINGs per waiter", "µs/waiter", ping}, {"µs per waiter ÷ best peer", "µs/waiter", bestPeer("µs/waiter", false)},
 				{"µs per waiter", "µs/waiter", nil}, {"PING, µs", "ping-µs", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
@@ -399,8 +399,6 @@ func measureNextTo(third string) func(context.Context, *bench, string, int) (val
 		if rs[2].Stuck || v[stuck] > 0 {
 			return values{stuck: 1}, nil
 		}
-		one, two := sum(rs[0].Counts), sum(rs[1].Counts)
-		v["share-%"] = 100 * float64(min(one, two)) / float64(max(one+two, 1))
 		for _, unit := range []string{"p50-ms", "p99-ms", "acq/s"} {
 			v["third-"+unit] = rs[2].Values[unit]
 		}
@@ -434,6 +432,9 @@ func contention(rs []report) values {
 	}
 	n := sum(counts)
 	v["jain"], v["max/min"] = jain(counts), spread(counts)
+	if len(rs) == 2 { // of the process that got less
+		v["share-%"] = 100 * float64(min(sum(rs[0].Counts), sum(rs[1].Counts))) / float64(max(n, 1))
+	}
 	perAcquisition(v, n, rs...)
 	if len(holds[0]) > 0 {
 		gaps, overlaps := crossings(holds)
@@ -446,14 +447,15 @@ func contention(rs []report) values {
 	return v
 }
 
-func measureDrain(ctx context.Context, b *bench, who string, _ int) (values, error) {
-	const waiters = 256
-	r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, TTL: ttl, For: 20 * time.Second}, nil)
-	if err != nil || r.Stuck {
-		return values{stuck: 1}, err
+func measureDrain(waiters, times int) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+		r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, Turns: times, TTL: ttl, For: 20 * time.Second}, nil)
+		if err != nil || r.Stuck {
+			return values{stuck: 1}, err
+		}
+		perAcquisition(r.Values, times*waiters, r)
+		return r.Values, nil
 	}
-	perAcquisition(r.Values, waiters, r)
-	return r.Values, nil
 }
 
 // measureRenewal measures a whole TTL: contestants renew two to three times in it, each after

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,7 @@ func permitsOf(name, title string, hold time.Duration, about string) scenario {
 		about: "64 goroutines of one process want a permit each of a semaphore of 8. " + about +
 			" In use is how many permits were held on average, and at most the most that were at one time; of fairqueue, an exclusive lock, there is one.",
 		who:     []string{"semaphore", "semaphore-poll", "fairqueue"},
-		measure: measureSharing(0, hold),
+		measure: measureSharing(job{Hold: hold}),
 		columns: []column{
 			{"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil},
 			{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil},
@@ -53,7 +54,7 @@ func readersOf(name, title string, write int) scenario {
 			"To fairqueue, an exclusive lock, both are the same. In use is how many held the lock on average, and at most the most that did at one time. "+
 			"Overlaps are holders next to a writer: none is allowed.", map[int]string{2: "second", 10: "tenth"}[write]),
 		who:     []string{"rwlock", "rwlock-poll", "fairqueue"},
-		measure: measureSharing(write, time.Millisecond),
+		measure: measureSharing(job{Hold: time.Millisecond, Write: write}),
 		columns: []column{
 			{"acq/s ÷ fairqueue", "acq/s", over("fairqueue")}, {"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil}, {"overlaps", "overlaps", nil},
 			{"readers' p99, ms", "read-p99-ms", nil}, {"writers' p99, ms", "write-p99-ms", nil},
@@ -62,9 +63,14 @@ func readersOf(name, title string, write int) scenario {
 	}
 }
 
-func measureSharing(write int, hold time.Duration) func(context.Context, *bench, string, int) (values, error) {
+func measureSharing(j job) func(context.Context, *bench, string, int) (values, error) {
 	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
-		r, err := b.alone(ctx, job{Work: "share", Who: who, N: 64, TTL: ttl, Hold: hold, Write: write, For: b.window(800 * time.Millisecond)}, nil)
+		j := j
+		j.Work, j.Who, j.N, j.TTL, j.For = "share", who, 64, ttl, b.window(800*time.Millisecond)
+		if who == "sleep" {
+			j.N = permits // without a lock, so many hold it
+		}
+		r, err := b.alone(ctx, j, nil)
 		if err != nil || r.Stuck {
 			return values{stuck: 1}, err
 		}
@@ -77,10 +83,10 @@ func measureSharing(write int, hold time.Duration) func(context.Context, *bench,
 // A sharer is a client whose locks can be held to read, too.
 type sharer interface{ reader(name string) mutex }
 
-// openSemaphore opens one that waits in this way.
-func openSemaphore(w strategy.Wait) func(context.Context, *seat) (client, error) {
-	return openWaiting(w, func(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
-		return semaphore.New(n, permits, o)
+// openSemaphore opens one of n permits that waits in this way.
+func openSemaphore(n int, w strategy.Wait) func(context.Context, *seat) (client, error) {
+	return openWaiting(w, func(node driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		return semaphore.New(node, n, o)
 	})
 }
 
@@ -141,10 +147,7 @@ func share(ctx context.Context, s *seat) (report, error) {
 		}
 		wg.Go(func() {
 			for n := i; !over.Load(); n++ { // not all write at the same time
-				mode := 0
-				if s.Write > 0 && n%s.Write > 0 {
-					mode = 1
-				}
+				mode := s.mode(i, n)
 				asked := time.Now()
 				h, err := modes[mode].acquire(ctx)
 				if err != nil {
@@ -157,7 +160,7 @@ func share(ctx context.Context, s *seat) (report, error) {
 					return
 				}
 				now := time.Now()
-				writes := s.Write > 0 && mode == 0
+				writes := s.mixed() && mode == 0
 				in.enter(writes)
 				if counting.Load() {
 					counts[i]++
@@ -201,7 +204,7 @@ func share(ctx context.Context, s *seat) (report, error) {
 		"overlaps": float64(in.overlaps),
 	}
 	for mode, unit := range [2]string{"write-p99-ms", "read-p99-ms"} {
-		if s.Write == 0 {
+		if !s.mixed() {
 			unit = "p99-ms"
 		}
 		if len(all[mode]) > 0 {
@@ -209,6 +212,24 @@ func share(ctx context.Context, s *seat) (report, error) {
 		}
 	}
 	return r, errors.Join(err, err2, errors.Join(errs...))
+}
+
+// mixed reports whether some acquisitions are to write, and some to read.
+func (j job) mixed() bool { return j.Write > 0 || j.Only > 0 }
+
+// mode is 1 if caller i asks to read, the n-th time.
+func (j job) mode(i, n int) int {
+	reads := j.Write > 0 && n%j.Write > 0
+	if j.Lot {
+		reads = rand.IntN(j.Write) > 0
+	}
+	if j.Only > 0 {
+		reads = i >= j.Only
+	}
+	if reads {
+		return 1
+	}
+	return 0
 }
 
 // presence counts the holders, each from the return of its acquire to the call of its release.

@@ -103,19 +103,26 @@ func solo(ctx context.Context, s *seat) (report, error) {
 		if err := warm(20, one); err != nil {
 			return report{}, err
 		}
+		begin, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		sent := s.requests.Load()
 		took, err := s.repeat(1<<16, one)
 		if err != nil {
 			return report{}, err
 		}
-		sent = s.requests.Load() - sent
 		runtime.ReadMemStats(&after)
+		end, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
 		n := float64(len(took))
 		r.Each = append(r.Each, map[string]float64{
 			"allocs/pair":   float64(after.Mallocs-before.Mallocs) / n,
-			"requests/pair": float64(sent) / n,
+			"requests/pair": float64(end.requests-begin.requests) / n,
+			"commands/pair": float64(end.commands-begin.commands) / n,
 			"p50-µs":        micros(quantile(took, 0.5)),
 			"p99-µs":        micros(quantile(took, 0.99)),
 		})
@@ -327,7 +334,7 @@ func (s *seat) grants() (*atomic.Uint64, error) {
 	return (*atomic.Uint64)(unsafe.Pointer(&b[0])), nil
 }
 
-// drain: N waiters get the lock once each.
+// drain: N waiters get the lock once each; again and again, if the job says so.
 func drain(ctx context.Context, s *seat) (report, error) {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -337,48 +344,59 @@ func drain(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	h, err := c.mutex(s.name(0)).acquire(ctx)
-	if err != nil {
-		return report{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.For)
+	late, cancel := context.WithTimeout(ctx, s.For)
 	defer cancel()
-	stuck := make(chan struct{})
-	context.AfterFunc(ctx, func() { close(stuck) })
-	errs := make(chan error, s.N)
-	for range s.N {
-		m := c.mutex(s.name(0))
-		go func() { errs <- pair(context.WithoutCancel(ctx), m) }()
-	}
-	time.Sleep(300 * time.Millisecond) // all waiters stand in line
-	before, err := s.read()
-	if err != nil {
-		return report{}, err
-	}
-	begin := time.Now()
-	if err := h.Release(ctx); err != nil {
-		return report{}, err
-	}
-	for range s.N {
-		select {
-		case err := <-errs:
-			if err != nil {
-				return report{}, err
-			}
-		case <-stuck:
-			return report{Stuck: true}, nil
+	var r report
+	var each, slowest []float64
+	for range s.Turns {
+		h, err := c.mutex(s.name(0)).acquire(ctx)
+		if err != nil {
+			return report{}, err
 		}
+		errs, granted := make(chan error, s.N), make([]time.Time, s.N)
+		for i := range s.N {
+			m := c.mutex(s.name(0))
+			go func() {
+				h, err := m.acquire(ctx)
+				if granted[i] = time.Now(); err == nil {
+					err = h.Release(ctx)
+				}
+				errs <- err
+			}()
+		}
+		time.Sleep(300 * time.Millisecond) // all waiters stand in line
+		before, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
+		begin := time.Now()
+		if err := h.Release(ctx); err != nil {
+			return report{}, err
+		}
+		for range s.N {
+			select {
+			case err := <-errs:
+				if err != nil {
+					return report{}, err
+				}
+			case <-late.Done():
+				return report{Stuck: true}, nil
+			}
+		}
+		took := time.Since(begin)
+		after, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
+		waits := make([]float64, s.N)
+		for i, at := range granted {
+			waits[i] = micros(at.Sub(begin))
+		}
+		each, slowest = append(each, micros(took)/float64(s.N)), append(slowest, quantile(waits, 1)/quantile(waits, 0.5))
+		r.Requests, r.Commands = r.Requests+after.requests-before.requests, r.Commands+after.commands-before.commands
 	}
-	took := time.Since(begin)
-	after, err := s.read()
-	n := float64(s.N)
-	return report{
-		Requests: after.requests - before.requests, Commands: after.commands - before.commands,
-		Values: map[string]float64{
-			"µs/waiter": micros(took) / n,
-			"ping-µs":   micros(ping),
-		},
-	}, err
+	r.Values = map[string]float64{"µs/waiter": quantile(each, 0.5), "max/p50": quantile(slowest, 0.5), "ping-µs": micros(ping)}
+	return r, nil
 }
 
 // renewal: N locks are kept alive.
