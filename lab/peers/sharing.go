@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -118,100 +116,30 @@ func (c *rwClient) reader(name string) mutex {
 
 // share: N callers on one name, which several may hold. A holder who has released asks again at once.
 func share(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
-	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
-		return report{}, err
-	}
-	s.step("begin")
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var (
-		wg       sync.WaitGroup
-		over     atomic.Bool
-		counting atomic.Bool
-		in       presence
-		counts   = make([]int, s.N)
-		errs     = make([]error, s.N)
-		waits    = make([][2][]time.Duration, s.N) // to write, and to read
-		end      time.Time                         // written before over
-	)
-	for i := range s.N {
-		modes := [2]mutex{c.mutex(s.name(0))}
-		if r, ok := c.(sharer); ok {
-			modes[1] = r.reader(s.name(0))
-		} else {
-			modes[1] = modes[0]
+	var in presence
+	r, waits, err := s.contend(ctx, func(t success) error {
+		writes := s.mixed() && t.mode == 0
+		in.enter(writes)
+		if s.Hold > 0 {
+			time.Sleep(s.Hold)
 		}
-		wg.Go(func() {
-			for n := i; !over.Load(); n++ { // not all write at the same time
-				mode := s.mode(i, n)
-				asked := time.Now()
-				h, err := modes[mode].acquire(ctx)
-				if err != nil {
-					switch {
-					case ctx.Err() == nil:
-						errs[i] = err
-					case asked.Before(end): // a waiter without the lock counts, too
-						waits[i][mode] = append(waits[i][mode], end.Sub(asked))
-					}
-					return
-				}
-				now := time.Now()
-				writes := s.mixed() && mode == 0
-				in.enter(writes)
-				if counting.Load() {
-					counts[i]++
-					waits[i][mode] = append(waits[i][mode], now.Sub(asked))
-				}
-				if s.Hold > 0 {
-					time.Sleep(s.Hold)
-				}
-				in.leave(writes, counting.Load(), time.Since(now))
-				if errs[i] = h.Release(context.Background()); errs[i] != nil {
-					return
-				}
-			}
-		})
+		in.leave(writes, t.counting.Load(), time.Since(t.since))
+		return t.Release(context.Background())
+	})
+	if err != nil || r.Stuck {
+		return r, err
 	}
-	time.Sleep(200 * time.Millisecond) // all are waiting
-	before, err := s.read()
-	begin := time.Now()
-	counting.Store(true)
-	time.Sleep(s.For)
-	counting.Store(false)
-	took := time.Since(begin)
-	after, err2 := s.read()
-	end = time.Now()
-	over.Store(true)
-	cancel()
-	if !ended(&wg) {
-		return report{Stuck: true}, nil // callers may still count
-	}
-	r := report{Counts: counts, Requests: after.requests - before.requests, Commands: after.commands - before.commands}
-	var all [2][]time.Duration
-	for i := range s.N {
-		for mode := range all {
-			all[mode] = append(all[mode], waits[i][mode]...)
-		}
-	}
-	r.Values = map[string]float64{
-		"acq/s":    float64(sum(counts)) / took.Seconds(),
-		"in-use":   in.held.Seconds() / took.Seconds(),
-		"most":     float64(in.most),
-		"overlaps": float64(in.overlaps),
-	}
+	r.Values["in-use"] = in.held.Seconds() / r.Values["seconds"]
+	r.Values["most"], r.Values["overlaps"] = float64(in.most), float64(in.overlaps)
 	for mode, unit := range [2]string{"write-p99-ms", "read-p99-ms"} {
 		if !s.mixed() {
 			unit = "p99-ms"
 		}
-		if len(all[mode]) > 0 {
-			r.Values[unit] = micros(quantile(all[mode], 0.99)) / 1e3
+		if len(waits[mode]) > 0 {
+			r.Values[unit] = micros(quantile(waits[mode], 0.99)) / 1e3
 		}
 	}
-	return r, errors.Join(err, err2, errors.Join(errs...))
+	return r, nil
 }
 
 // mixed reports whether some acquisitions are to write, and some to read.
