@@ -63,6 +63,7 @@ func aimed(column string, least bool, bound float64, who ...string) (aims []aim)
 func compared() []scenario {
 	one, two := []string{"semaphore-1", "rwlock"}, []string{"semaphore-1", "rwlock", "fairqueue"}
 	plain := []string{"fairqueue", "luascript", "setnxpx"}
+	const lesser = 100 * 0.9 / 1.9 // the share of one process, in per cent, if it gets 0.9 of what the other gets
 
 	held := narrowed("permits-64-1ms", both(two...), slices.Concat(aimed("requests", false, 1.2, one...), aimed("at most", false, 1, one...)))
 	held.name, held.title = "loop-64-1ms", "64 waiters in one process, held for 1 ms"
@@ -109,9 +110,6 @@ func compared() []scenario {
 		renewal,
 	}
 }
-
-// lesser is the share, in per cent, of the lesser of two that differ by a tenth.
-const lesser = 100 * 0.9 / 1.9
 
 // comparison has a line for each aim: what both builds have reached.
 func comparison(all []*outcome) string {

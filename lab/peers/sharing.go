@@ -120,9 +120,7 @@ func share(ctx context.Context, s *seat) (report, error) {
 	r, waits, err := s.contend(ctx, func(t success) error {
 		writes := s.mixed() && t.mode == 0
 		in.enter(writes)
-		if s.Hold > 0 {
-			time.Sleep(s.Hold)
-		}
+		time.Sleep(s.Hold)
 		in.leave(writes, t.counting.Load(), time.Since(t.since))
 		return t.Release(context.Background())
 	})
