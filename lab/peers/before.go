@@ -84,7 +84,7 @@ func compared() []scenario {
 		"Slowest ÷ median is of the times from that release to the return of each acquire: in equal steps the last waits 1.94 times as long as the 33rd. All are medians of three drains."
 
 	renewal := narrowed("renewal", both(plain...), slices.Concat(aimed("client CPU, %", false, whatever, plain...), aimed("server CPU, %", false, whatever, plain...), aimed("requests/s", false, whatever, plain...), aimed("lost", false, 0, plain...)))
-	renewal.about, renewal.measure, renewal.every = "10 000 locks with a TTL of 1.5 s are kept alive. After one and a third TTL, one TTL is measured.", measureRenewal(10_000, 1500*time.Millisecond), 5
+	renewal.about, renewal.measure, renewal.every = "10 000 locks with a TTL of 3 s are kept alive. After one and a third TTL, one TTL is measured.", measureRenewal(10_000, 3*time.Second), 5
 
 	return []scenario{
 		narrowed("loop-64", append(both("semaphore-1", "rwlock", "reentrant", "fairqueue", "luascript", "setnxpx"), "redsync", "redsync-10ms", "redsync-1ms", "rueidislock-tuned"), slices.Concat(
