@@ -131,78 +131,90 @@ func (l *lease) bind(asked time.Time) {
 // renewed takes in the answer to a renewal that began at start, and returns what the caller gets. ctx
 // is for the event.
 func (l *lease) renewed(ctx context.Context, c driver.Claim, g driver.Grant, start time.Time, err error) error {
-	now := time.Now()
+	now, after := time.Now(), nothing
 	err = endedBy(ctx, err)
-	partial := mayRemain(g, err)
+	got := outcomeOf(g, err)
+	if g.TTL == 0 {
+		g.TTL = c.TTL
+	}
 	l.mu.Lock()
 	l.renewing = false
 	if l.answered != nil {
 		close(l.answered)
 		l.answered = nil
 	}
-	if g.TTL == 0 {
-		g.TTL = c.TTL
-	}
-	after := nothing
 	if l.end == nil && !now.Before(l.deadline) {
 		after = l.lapse()
 	}
-	if l.end != nil {
-		// It ended while the request was under way. If the deadline ended it, the servers may just
-		// have begun to keep the lock for another TTL.
-		l.renewalErr = err
-		if err == nil {
-			c.Grant = l.take(g, start) // what ends the claim needs the last one
-		}
-		if l.isLost() && (err == nil || partial) {
-			l.c.undo(c)
-		}
-		end := l.end
-		l.mu.Unlock()
-		after()
-		return end
-	}
-	var e strategy.Event
+	var kind strategy.EventKind
 	switch {
-	case err == nil:
-		l.deadline = deadlineOf(l.take(g, start))
-		l.renewalErr, l.partial = nil, g.Partial
-		l.unconfirmed = false
-		l.next = l.nextRenewal(start)
-		l.bind(start.Add(c.TTL))
-		e = strategy.Event{Kind: strategy.EventRenewed, Elapsed: now.Sub(start)}
+	case l.end != nil:
+		err = l.renewedTooLate(c, g, start, got, err)
+	case got == done:
+		l.extended(c, g, start)
+		kind = strategy.EventRenewed
 	case errors.Is(err, strategy.ErrLost):
-		var lost *strategy.LostError
-		if !errors.As(err, &lost) {
-			lost = &strategy.LostError{Name: c.Name, Err: err}
-		}
-		err = lost
-		after = l.over(lost)
-		if partial {
+		err = asLost(c.Name, err)
+		if after = l.over(err); got == unknown {
 			l.c.undo(c)
 		}
 	case errors.Is(err, strategy.ErrUnsent) && timeup.Over(ctx): // its caller's time was over: no renewal has failed
+		l.plan()
 	default:
 		if had := c.Due.Sub(start); had < l.c.o.OpTimeout/2 && !now.Before(c.Due) { // see dueForRenewal: it may be no fault of the server
 			err = fmt.Errorf("%w (the lease was about to end, so this renewal had only %v)", err, had.Round(time.Millisecond))
 		}
-		l.renewalErr = err
-		l.partial = l.partial || partial
-		if l.keep || l.unconfirmed {
-			l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
-		}
-		e = strategy.Event{Kind: strategy.EventRenewalFailed, Elapsed: now.Sub(start), Err: err}
-	}
-	if l.end == nil {
-		l.plan()
+		l.failed(now, mayRemain(g, err), err)
+		kind = strategy.EventRenewalFailed
 	}
 	l.mu.Unlock()
 	after()
-	if e.Kind != 0 {
-		e.Context, e.Name, e.Token = ctx, c.Name, l.Token()
-		l.c.observe(e)
+	if kind != 0 {
+		l.c.observe(strategy.Event{Kind: kind, Context: ctx, Name: c.Name, Token: l.Token(), Elapsed: now.Sub(start), Err: err})
 	}
 	return err
+}
+
+// renewedTooLate takes in the answer for a lease that ended while the request was under way. If the deadline ended it, the
+// servers may just have begun to keep the lock for another TTL. The caller holds mu.
+func (l *lease) renewedTooLate(c driver.Claim, g driver.Grant, start time.Time, got outcome, err error) error {
+	l.renewalErr = err
+	if got == done {
+		c.Grant = l.take(g, start) // what ends the claim needs the last one
+	}
+	if l.isLost() && (got == done || got == unknown) {
+		l.c.undo(c)
+	}
+	return l.end
+}
+
+// extended takes in that the servers count again. The caller holds mu.
+func (l *lease) extended(c driver.Claim, g driver.Grant, start time.Time) {
+	l.deadline = deadlineOf(l.take(g, start))
+	l.renewalErr, l.partial = nil, g.Partial
+	l.unconfirmed = false
+	l.next = l.nextRenewal(start)
+	l.bind(start.Add(c.TTL))
+	l.plan()
+}
+
+// failed takes in that a renewal has failed: the next one comes soon. The caller holds mu.
+func (l *lease) failed(now time.Time, partial bool, err error) {
+	l.renewalErr = err
+	l.partial = l.partial || partial
+	if l.keep || l.unconfirmed {
+		l.next = now.Add(max(l.claim.Grant.TTL/20, time.Millisecond))
+	}
+	l.plan()
+}
+
+// asLost is err, which is ErrLost, as a LostError.
+func asLost(name string, err error) *strategy.LostError {
+	var lost *strategy.LostError
+	if !errors.As(err, &lost) {
+		lost = &strategy.LostError{Name: name, Err: err}
+	}
+	return lost
 }
 
 // firstRenewal is nextRenewal for a lease that KeepAlive has just begun to renew. Where one request

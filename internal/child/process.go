@@ -22,8 +22,9 @@ type Config struct {
 	Role string
 	Job  any // goes to the child in JSON
 
-	Args []string // of the program
-	Env  []string // nil: this process's
+	Program string   // empty: this one. Another must know the role
+	Args    []string // of the program
+	Env     []string // nil: this process's
 
 	// CleansUp: the child has to clean up when its parent is gone, so it must not be killed then.
 	CleansUp bool
@@ -50,9 +51,11 @@ func Start(c Config) (*Process, error) {
 	if os.Getenv(variable) != "" {
 		return nil, errors.New("child: a child must not start children: main must call the function that does the child's job first, and return")
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
+	if c.Program == "" {
+		var err error
+		if c.Program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	job, err := json.Marshal(c.Job)
 	if err != nil {
@@ -63,7 +66,7 @@ func Start(c Config) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{
-		cmd:      exec.Command(program, c.Args...),
+		cmd:      exec.Command(c.Program, c.Args...),
 		messages: make(chan []byte), unread: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if c.Env == nil {

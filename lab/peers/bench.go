@@ -35,6 +35,7 @@ type bench struct {
 	progress io.Writer
 	lines    *benchWriter
 	before   earlier // repetitions that count, too
+	program  string  // what contestants of the earlier build are played by
 }
 
 // An outcome is what a scenario has shown.
@@ -95,7 +96,7 @@ func (s scenario) repetitions(reps int) int {
 // divided by these.
 func (b *bench) entries(s scenario) (all []entry) {
 	for _, w := range s.who {
-		if b.who != nil && kindOf(w) != floor && !slices.Contains(b.who, w) {
+		if b.who != nil && kindOf(w) != floor && !slices.Contains(b.who, strings.TrimSuffix(w, atBefore)) {
 			continue
 		}
 		for _, x := range s.sizes() {
@@ -263,6 +264,9 @@ func (b *bench) prepare(jobs []job) (keys string) {
 	keys = fmt.Sprintf("bench-%012x", b.random.Uint64()>>16)
 	for i := range jobs {
 		jobs[i].Keys, jobs[i].Trace = keys, b.trace(jobs[i])
+		if who, ok := strings.CutSuffix(jobs[i].Who, atBefore); ok {
+			jobs[i].Who, jobs[i].Program = who, b.program
+		}
 		if jobs[i].URLs == nil {
 			jobs[i].URLs = []string{b.one.URL()}
 		}

@@ -33,7 +33,7 @@ func readEarlier(file string) (e earlier, err error) {
 func parseLines(in io.Reader, file string) (earlier, error) {
 	e := earlier{repetitions: map[string][]map[entry]values{}}
 	names := map[string]string{}
-	for _, s := range scenarios() {
+	for _, s := range append(compared(), scenarios()...) {
 		names[camel(s.name)] = s.name
 	}
 	seeds := map[string]string{}

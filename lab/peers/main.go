@@ -4,6 +4,12 @@
 //
 //	go run . -reps 5 -update ../../docs/performance.md
 //
+// It also compares two builds of this module: the one here, and that of an earlier commit, which
+// must know the same contestants. At the end there is one table, with a line for each aim:
+//
+//	go run . -before 1a2b3c4                  # 8 minutes
+//	go run . -before 1a2b3c4 -quick -reps 2   # one and a half, without renewals
+//
 // It is a module of its own, so that users of locks do not depend on its peers. It runs on
 // Unix, and needs the Go version that the peers need.
 //
@@ -48,6 +54,7 @@ type flags struct {
 	reps         int
 	only, who    []string
 	quick        bool
+	before       string // a commit; empty: none
 	seed         uint64
 	update, with string // files
 	profiles     string // a directory
@@ -61,6 +68,7 @@ func parse(args []string) (*flags, error) {
 	only := set.String("only", "", "scenarios, separated by commas; growth stands for all growth-…")
 	who := set.String("who", "", "contestants, separated by commas; floors are always measured")
 	set.BoolVar(&f.quick, "quick", false, "measure for a quarter of the time")
+	set.StringVar(&f.before, "before", "", "an earlier commit, whose build is compared with this one, in scenarios for that")
 	set.Uint64Var(&f.seed, "seed", uint64(time.Now().UnixNano()), "of the random order of contestants")
 	set.StringVar(&f.update, "update", "", "the page whose tables, and the plots next to it, are rewritten")
 	set.StringVar(&f.with, "with", "", "a file with the output of earlier runs, whose repetitions count, too")
@@ -75,21 +83,26 @@ func parse(args []string) (*flags, error) {
 		return nil, errors.New("-reps must be at least 1; 0 is allowed with -with")
 	}
 	f.only, f.who = words(*only), words(*who)
-	if f.update != "" && (f.quick || f.who != nil) {
-		return nil, errors.New("-update excludes -quick and -who: a page has all contestants, measured in full")
+	if f.update != "" && (f.quick || f.who != nil || f.before != "") {
+		return nil, errors.New("-update excludes -quick, -who and -before: a page has all contestants, measured in full")
 	}
 	for _, w := range f.who {
 		if !known(w) {
 			return nil, fmt.Errorf("-who: no contestant is called %q", w)
 		}
 	}
+	if f.scenarios = scenarios(); f.before != "" {
+		f.scenarios = compared()
+	}
 	if f.only == nil {
-		f.scenarios = scenarios()
+		if f.before != "" && f.quick {
+			f.scenarios = f.scenarios[:len(f.scenarios)-1] // renewals take as long as ever
+		}
 		return f, nil
 	}
 	meant := map[string]bool{}
 	for _, o := range f.only {
-		names := named(o)
+		names := named(f.scenarios, o)
 		if len(names) == 0 {
 			return nil, fmt.Errorf("-only: no scenario is called %q", o)
 		}
@@ -97,13 +110,13 @@ func parse(args []string) (*flags, error) {
 			meant[n] = true
 		}
 	}
-	f.scenarios = slices.DeleteFunc(scenarios(), func(s scenario) bool { return !meant[s.name] })
+	f.scenarios = slices.DeleteFunc(f.scenarios, func(s scenario) bool { return !meant[s.name] })
 	return f, nil
 }
 
 // named returns the scenario of that name or, if no scenario has it, those whose names begin with it.
-func named(name string) (names []string) {
-	for _, s := range scenarios() {
+func named(all []scenario, name string) (names []string) {
+	for _, s := range all {
 		if s.name == name {
 			return []string{name}
 		}
@@ -140,6 +153,17 @@ func run(ctx context.Context, args []string) (err error) {
 		b := &bench{before: before, who: f.who, progress: os.Stderr}
 		return b.playAll(ctx, f, m)
 	}
+	var program string
+	if f.before != "" {
+		dir, err := os.MkdirTemp("", "locks-peers-before-*")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if program, err = build(ctx, f.before, dir); err != nil {
+			return err
+		}
+	}
 	want, err := redistest.FromEnv()
 	if err != nil {
 		return err
@@ -153,7 +177,7 @@ func run(ctx context.Context, args []string) (err error) {
 
 	b := &bench{
 		farm: farm, mine: true, random: rand.New(rand.NewPCG(f.seed, 0)), reps: f.reps, quick: f.quick, who: f.who,
-		profiles: f.profiles, progress: os.Stderr, before: before,
+		profiles: f.profiles, progress: os.Stderr, before: before, program: program,
 	}
 	b.one, err = farm.Start(ctx, redistest.Config{})
 	if errors.Is(err, redistest.ErrImpossible) { // the servers are given
@@ -181,7 +205,11 @@ func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
 		for _, o := range all {
 			fmt.Printf("\n## %s\n\n%s", o.title, o.section(m, f.quick))
 		}
-		fmt.Printf("\n%s", balance(all))
+		if f.before != "" {
+			fmt.Printf("\n## Before and after\n\n%s", comparison(all))
+		} else {
+			fmt.Printf("\n%s", balance(all))
+		}
 	}()
 	for _, s := range f.scenarios {
 		o, err := b.play(ctx, s)

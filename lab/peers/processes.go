@@ -34,13 +34,17 @@ type job struct {
 	Hold   time.Duration // of each lock
 	Pause  time.Duration // between a release and the next acquire
 	Write  int           // n: every n-th acquisition of a caller is to write, the others to read; 0: all are the same
+	Lot    bool          // not every n-th: each is to write with the probability of 1 in n
+	Only   int           // the first of the callers only write, the others only read; 0: see Write
 	For    time.Duration // how long to measure; each turn, if there are such
-	Turns  int           // see interleave
+	Turns  int           // see interleave; of a drain: how often
 	Keys   string        // what the names of all locks begin with
 	AsKeys bool          // names are the keys that our locks have for them: a peer then contends for our locks
 	Rank   int           // among the processes that do the job together
 	Grants string        // a file that these share, of one number: how many grants there were
 	Trace  string        // the file for a profile of its CPU; empty: none
+
+	Program string `json:"-"` // which does it; empty: this one
 }
 
 // A report is what a child has measured.
@@ -68,7 +72,7 @@ type message struct {
 }
 
 func spawn(j job) (*child.Process, error) {
-	return child.Start(child.Config{Role: role, Job: j})
+	return child.Start(child.Config{Role: role, Job: j, Program: j.Program})
 }
 
 // next waits for what a child says: the name of a step, or its report.

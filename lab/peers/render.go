@@ -66,13 +66,19 @@ func (o *outcome) section(m machine, quick bool) string {
 }
 
 // of is the column for a contestant, over the repetitions.
-func (o *outcome) of(who string, c column) summary {
+func (o *outcome) of(who string, c column) summary { return summarize(o.each(who, c)) }
+
+// each is the same by repetition. A contestant of the earlier build is divided by that build's base.
+func (o *outcome) each(who string, c column) []float64 {
 	v := o.series(who, 0, c.unit)
 	if c.over == nil {
-		return summarize(v)
+		return v
 	}
-	_, base := c.over(o, c.unit)
-	return summarize(paired(v, base))
+	name, base := c.over(o, c.unit)
+	if same := name + atBefore; strings.HasSuffix(who, atBefore) && slices.Contains(o.who, same) {
+		base = o.series(same, 0, c.unit)
+	}
+	return paired(v, base)
 }
 
 func (o *outcome) table(b *strings.Builder) {
@@ -152,6 +158,9 @@ func (v measuredAim) String() string {
 	sign := "≤"
 	if v.least {
 		sign = "≥"
+	}
+	if math.IsNaN(v.bound) {
+		return v.who + ": " + v.column
 	}
 	return fmt.Sprintf("%s: %s %s %s", v.who, v.column, sign, number(v.bound))
 }

@@ -93,11 +93,11 @@ func ping(o *outcome, _ string) (string, []float64) {
 }
 
 func known(who string) bool {
-	return slices.ContainsFunc(contestants, func(c contestant) bool { return c.name == who })
+	return slices.ContainsFunc(contestants, func(c contestant) bool { return c.name == strings.TrimSuffix(who, atBefore) })
 }
 
 func kindOf(who string) kind {
-	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == who })
+	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == strings.TrimSuffix(who, atBefore) })
 	return contestants[i].kind
 }
 
@@ -172,7 +172,7 @@ func exclusive() []scenario {
 			name: "drain-256", title: "256 waiters once each",
 			about:   "256 goroutines wait for one lock. It is released, and the time runs until each of them has had it once (20 s at most). PING is the median round trip that all contestants of the repetition measured before they began.",
 			who:     crowd,
-			measure: measureDrain,
+			measure: measureDrain(256, 1),
 			columns: []column{
 				{"PINGs per waiter", "µs/waiter", ping}, {"µs per waiter ÷ best peer", "µs/waiter", bestPeer("µs/waiter", false)},
 				{"µs per waiter", "µs/waiter", nil}, {"PING, µs", "ping-µs", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
@@ -269,14 +269,14 @@ func exclusive() []scenario {
 			name: "growth-held", title: "More locks held",
 			about: "Locks kept alive, as with 10 000, but with a TTL of 1.5 s, measured for 1 s. CPU is the process's and the server's; what both need when idle is in it.",
 			who:   single, xs: []int{1, 10, 100, 1000, 10_000}, every: 2,
-			measure: measureGrowthHeld,
+			measure: measureRenewal(0, 1500*time.Millisecond),
 			panels:  []panel{{"cpu-%", "CPU, % of one core", "locks held"}, {"requests/s", "requests per second", "locks held"}},
 		},
 		{
 			name: "growth-nodes", title: "More nodes",
 			about: "RedLock's acquire and release, all servers up.",
 			who:   []string{"raw-all", "redlock", "redlock-fenced"}, xs: []int{1, 3, 5, 7, 9}, every: 2, nodes: 9,
-			measure: measureGrowthNodes,
+			measure: measureFresh(0, 1000, time.Second),
 			panels:  []panel{{"p50-µs", "µs per pair, p50", "nodes"}},
 		},
 	}
@@ -339,10 +339,13 @@ func contended() []column {
 	}
 }
 
-// window is how long to measure; a quick run measures a quarter of it.
+// window is how long to measure; a quick run measures a quarter of it, a comparison of two builds five eighths.
 func (b *bench) window(d time.Duration) time.Duration {
-	if b.quick {
+	switch {
+	case b.quick:
 		return d / 4
+	case b.program != "":
+		return d * 5 / 8
 	}
 	return d
 }
@@ -399,8 +402,6 @@ func measureNextTo(third string) func(context.Context, *bench, string, int) (val
 		if rs[2].Stuck || v[stuck] > 0 {
 			return values{stuck: 1}, nil
 		}
-		one, two := sum(rs[0].Counts), sum(rs[1].Counts)
-		v["share-%"] = 100 * float64(min(one, two)) / float64(max(one+two, 1))
 		for _, unit := range []string{"p50-ms", "p99-ms", "acq/s"} {
 			v["third-"+unit] = rs[2].Values[unit]
 		}
@@ -434,6 +435,9 @@ func contention(rs []report) values {
 	}
 	n := sum(counts)
 	v["jain"], v["max/min"] = jain(counts), spread(counts)
+	if len(rs) == 2 { // of the process that got less
+		v["share-%"] = 100 * float64(min(sum(rs[0].Counts), sum(rs[1].Counts))) / float64(max(n, 1))
+	}
 	perAcquisition(v, n, rs...)
 	if len(holds[0]) > 0 {
 		gaps, overlaps := crossings(holds)
@@ -446,22 +450,23 @@ func contention(rs []report) values {
 	return v
 }
 
-func measureDrain(ctx context.Context, b *bench, who string, _ int) (values, error) {
-	const waiters = 256
-	r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, TTL: ttl, For: 20 * time.Second}, nil)
-	if err != nil || r.Stuck {
-		return values{stuck: 1}, err
+func measureDrain(waiters, times int) func(context.Context, *bench, string, int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+		r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, Turns: times, TTL: ttl, For: 20 * time.Second}, nil)
+		if err != nil || r.Stuck {
+			return values{stuck: 1}, err
+		}
+		perAcquisition(r.Values, times*waiters, r)
+		return r.Values, nil
 	}
-	perAcquisition(r.Values, waiters, r)
-	return r.Values, nil
 }
 
 // measureRenewal measures a whole TTL: contestants renew two to three times in it, each after
 // its own period, and in part of one some would renew as often. It begins in the middle of
-// such periods, and after the first.
+// such periods, and after the first. n is 0 where it grows.
 func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
-		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: n, TTL: ttl, For: ttl}, nil)
+	return func(ctx context.Context, b *bench, who string, x int) (values, error) {
+		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: max(n, x), TTL: ttl, For: ttl}, nil)
 		return r.Values, err
 	}
 }
@@ -469,10 +474,11 @@ func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, stri
 // lasting is long enough for what is left behind to be still there when it is counted.
 const lasting = 30 * time.Second
 
+// measureFresh: nodes is 0 where it grows.
 func measureFresh(nodes, pairs int, most time.Duration) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+	return func(ctx context.Context, b *bench, who string, x int) (values, error) {
 		var orphans int
-		j := job{Work: "fresh", Who: who, URLs: b.urls(nodes), N: pairs, TTL: lasting, For: b.window(most)}
+		j := job{Work: "fresh", Who: who, URLs: b.urls(max(nodes, x)), N: pairs, TTL: lasting, For: b.window(most)}
 		r, err := b.alone(ctx, j, func(step string, j job) (err error) {
 			orphans, err = b.leftovers(ctx, j.Keys)
 			return err
@@ -515,26 +521,16 @@ func measureFrozen(ctx context.Context, b *bench, who string, _ int) (values, er
 }
 
 func measureGrowthWaiters(ctx context.Context, b *bench, who string, x int) (values, error) {
-	r, err := b.alone(ctx, job{Work: "loop", Who: who, N: x, TTL: ttl, For: b.window(500 * time.Millisecond)}, nil)
-	if err != nil || r.Stuck {
-		return values{stuck: 1}, err
+	v, err := measureLoop(1, x, 0)(ctx, b, who, x)
+	if err == nil && v[stuck] == 0 {
+		v["µs/acq"] = 1e6 / v["acq/s"]
 	}
-	v := values{"µs/acq": 1e6 / r.Values["acq/s"]}
-	perAcquisition(v, sum(r.Counts), r)
-	return v, nil
+	return v, err
 }
 
 func measureGrowthNames(ctx context.Context, b *bench, who string, x int) (values, error) {
 	r, err := b.alone(ctx, job{Work: "names", Who: who, N: x, TTL: ttl, For: b.window(400 * time.Millisecond)}, nil)
 	return r.Values, err
-}
-
-func measureGrowthHeld(ctx context.Context, b *bench, who string, x int) (values, error) {
-	return measureRenewal(x, 1500*time.Millisecond)(ctx, b, who, x)
-}
-
-func measureGrowthNodes(ctx context.Context, b *bench, who string, x int) (values, error) {
-	return measureFresh(x, 1000, time.Second)(ctx, b, who, x)
 }
 
 // trace is where the profile of a contestant goes.

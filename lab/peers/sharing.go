@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -37,7 +36,7 @@ func permitsOf(name, title string, hold time.Duration, about string) scenario {
 		about: "64 goroutines of one process want a permit each of a semaphore of 8. " + about +
 			" In use is how many permits were held on average, and at most the most that were at one time; of fairqueue, an exclusive lock, there is one.",
 		who:     []string{"semaphore", "semaphore-poll", "fairqueue"},
-		measure: measureSharing(0, hold),
+		measure: measureSharing(job{Hold: hold}),
 		columns: []column{
 			{"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil},
 			{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil},
@@ -53,7 +52,7 @@ func readersOf(name, title string, write int) scenario {
 			"To fairqueue, an exclusive lock, both are the same. In use is how many held the lock on average, and at most the most that did at one time. "+
 			"Overlaps are holders next to a writer: none is allowed.", map[int]string{2: "second", 10: "tenth"}[write]),
 		who:     []string{"rwlock", "rwlock-poll", "fairqueue"},
-		measure: measureSharing(write, time.Millisecond),
+		measure: measureSharing(job{Hold: time.Millisecond, Write: write}),
 		columns: []column{
 			{"acq/s ÷ fairqueue", "acq/s", over("fairqueue")}, {"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil}, {"overlaps", "overlaps", nil},
 			{"readers' p99, ms", "read-p99-ms", nil}, {"writers' p99, ms", "write-p99-ms", nil},
@@ -62,9 +61,14 @@ func readersOf(name, title string, write int) scenario {
 	}
 }
 
-func measureSharing(write int, hold time.Duration) func(context.Context, *bench, string, int) (values, error) {
+func measureSharing(j job) func(context.Context, *bench, string, int) (values, error) {
 	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
-		r, err := b.alone(ctx, job{Work: "share", Who: who, N: 64, TTL: ttl, Hold: hold, Write: write, For: b.window(800 * time.Millisecond)}, nil)
+		j := j
+		j.Work, j.Who, j.N, j.TTL, j.For = "share", who, 64, ttl, b.window(800*time.Millisecond)
+		if who == "sleep" {
+			j.N = permits // without a lock, so many hold it
+		}
+		r, err := b.alone(ctx, j, nil)
 		if err != nil || r.Stuck {
 			return values{stuck: 1}, err
 		}
@@ -77,10 +81,10 @@ func measureSharing(write int, hold time.Duration) func(context.Context, *bench,
 // A sharer is a client whose locks can be held to read, too.
 type sharer interface{ reader(name string) mutex }
 
-// openSemaphore opens one that waits in this way.
-func openSemaphore(w strategy.Wait) func(context.Context, *seat) (client, error) {
-	return openWaiting(w, func(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
-		return semaphore.New(n, permits, o)
+// openSemaphore opens one of n permits that waits in this way.
+func openSemaphore(n int, w strategy.Wait) func(context.Context, *seat) (client, error) {
+	return openWaiting(w, func(node driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		return semaphore.New(node, n, o)
 	})
 }
 
@@ -112,103 +116,46 @@ func (c *rwClient) reader(name string) mutex {
 
 // share: N callers on one name, which several may hold. A holder who has released asks again at once.
 func share(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
+	var in presence
+	r, waits, err := s.contend(ctx, func(t success) error {
+		writes := s.mixed() && t.mode == 0
+		in.enter(writes)
+		time.Sleep(s.Hold)
+		in.leave(writes, t.counting.Load(), time.Since(t.since))
+		return t.Release(context.Background())
+	})
+	if err != nil || r.Stuck {
+		return r, err
 	}
-	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
-		return report{}, err
-	}
-	s.step("begin")
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var (
-		wg       sync.WaitGroup
-		over     atomic.Bool
-		counting atomic.Bool
-		in       presence
-		counts   = make([]int, s.N)
-		errs     = make([]error, s.N)
-		waits    = make([][2][]time.Duration, s.N) // to write, and to read
-		end      time.Time                         // written before over
-	)
-	for i := range s.N {
-		modes := [2]mutex{c.mutex(s.name(0))}
-		if r, ok := c.(sharer); ok {
-			modes[1] = r.reader(s.name(0))
-		} else {
-			modes[1] = modes[0]
-		}
-		wg.Go(func() {
-			for n := i; !over.Load(); n++ { // not all write at the same time
-				mode := 0
-				if s.Write > 0 && n%s.Write > 0 {
-					mode = 1
-				}
-				asked := time.Now()
-				h, err := modes[mode].acquire(ctx)
-				if err != nil {
-					switch {
-					case ctx.Err() == nil:
-						errs[i] = err
-					case asked.Before(end): // a waiter without the lock counts, too
-						waits[i][mode] = append(waits[i][mode], end.Sub(asked))
-					}
-					return
-				}
-				now := time.Now()
-				writes := s.Write > 0 && mode == 0
-				in.enter(writes)
-				if counting.Load() {
-					counts[i]++
-					waits[i][mode] = append(waits[i][mode], now.Sub(asked))
-				}
-				if s.Hold > 0 {
-					time.Sleep(s.Hold)
-				}
-				in.leave(writes, counting.Load(), time.Since(now))
-				if errs[i] = h.Release(context.Background()); errs[i] != nil {
-					return
-				}
-			}
-		})
-	}
-	time.Sleep(200 * time.Millisecond) // all are waiting
-	before, err := s.read()
-	begin := time.Now()
-	counting.Store(true)
-	time.Sleep(s.For)
-	counting.Store(false)
-	took := time.Since(begin)
-	after, err2 := s.read()
-	end = time.Now()
-	over.Store(true)
-	cancel()
-	if !ended(&wg) {
-		return report{Stuck: true}, nil // callers may still count
-	}
-	r := report{Counts: counts, Requests: after.requests - before.requests, Commands: after.commands - before.commands}
-	var all [2][]time.Duration
-	for i := range s.N {
-		for mode := range all {
-			all[mode] = append(all[mode], waits[i][mode]...)
-		}
-	}
-	r.Values = map[string]float64{
-		"acq/s":    float64(sum(counts)) / took.Seconds(),
-		"in-use":   in.held.Seconds() / took.Seconds(),
-		"most":     float64(in.most),
-		"overlaps": float64(in.overlaps),
-	}
+	r.Values["in-use"] = in.held.Seconds() / r.Values["seconds"]
+	r.Values["most"], r.Values["overlaps"] = float64(in.most), float64(in.overlaps)
 	for mode, unit := range [2]string{"write-p99-ms", "read-p99-ms"} {
-		if s.Write == 0 {
+		if !s.mixed() {
 			unit = "p99-ms"
 		}
-		if len(all[mode]) > 0 {
-			r.Values[unit] = micros(quantile(all[mode], 0.99)) / 1e3
+		if len(waits[mode]) > 0 {
+			r.Values[unit] = micros(quantile(waits[mode], 0.99)) / 1e3
 		}
 	}
-	return r, errors.Join(err, err2, errors.Join(errs...))
+	return r, nil
+}
+
+// mixed reports whether some acquisitions are to write, and some to read.
+func (j job) mixed() bool { return j.Write > 0 || j.Only > 0 }
+
+// mode is 1 if caller i asks to read, the n-th time.
+func (j job) mode(i, n int) int {
+	reads := j.Write > 0 && n%j.Write > 0
+	if j.Lot {
+		reads = rand.IntN(j.Write) > 0
+	}
+	if j.Only > 0 {
+		reads = i >= j.Only
+	}
+	if reads {
+		return 1
+	}
+	return 0
 }
 
 // presence counts the holders, each from the return of its acquire to the call of its release.

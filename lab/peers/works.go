@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -103,19 +104,20 @@ func solo(ctx context.Context, s *seat) (report, error) {
 		if err := warm(20, one); err != nil {
 			return report{}, err
 		}
+		begin, err := s.read()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		sent := s.requests.Load()
-		took, err := s.repeat(1<<16, one)
-		if err != nil {
+		took, err2 := s.repeat(1<<16, one)
+		runtime.ReadMemStats(&after)
+		end, err3 := s.read()
+		if err := errors.Join(err, err2, err3); err != nil {
 			return report{}, err
 		}
-		sent = s.requests.Load() - sent
-		runtime.ReadMemStats(&after)
 		n := float64(len(took))
 		r.Each = append(r.Each, map[string]float64{
 			"allocs/pair":   float64(after.Mallocs-before.Mallocs) / n,
-			"requests/pair": float64(sent) / n,
+			"requests/pair": float64(end.requests-begin.requests) / n,
+			"commands/pair": float64(end.commands-begin.commands) / n,
 			"p50-µs":        micros(quantile(took, 0.5)),
 			"p99-µs":        micros(quantile(took, 0.99)),
 		})
@@ -196,74 +198,101 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 // loop: N waiters on one name, in one process or several. A holder who has released asks again at
 // once or, if holds last, when another has the lock.
 func loop(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
-	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
-		return report{}, err
-	}
-	ping, err := s.ping()
-	if err != nil {
-		return report{}, err
-	}
 	grants, err := s.grants()
 	if err != nil {
 		return report{}, err
+	}
+	holds := make([][]hold, s.N)
+	r, waits, err := s.contend(ctx, func(t success) error {
+		if s.Hold == 0 {
+			err := t.Release(context.Background())
+			time.Sleep(s.Pause)
+			return err
+		}
+		mine := grants.Add(1)
+		time.Sleep(s.Hold)
+		held := hold{history.At(t.since), history.Now()}
+		if err := t.Release(context.Background()); err != nil {
+			return err
+		}
+		if t.counting.Load() {
+			holds[t.caller] = append(holds[t.caller], held)
+		}
+		for grants.Load() == mine && !t.over.Load() {
+			time.Sleep(50 * time.Microsecond)
+		}
+		return nil
+	})
+	if err != nil || r.Stuck {
+		return r, err // callers may still append to holds
+	}
+	r.Holds = slices.Concat(holds...)
+	r.Values["p50-ms"], r.Values["p99-ms"] = micros(quantile(waits[0], 0.5))/1e3, micros(quantile(waits[0], 0.99))/1e3
+	return r, nil
+}
+
+// A success is one acquisition of a caller among many.
+type success struct {
+	held
+	caller, mode   int // mode: see job.mode
+	since          time.Time
+	counting, over *atomic.Bool // whether it is measured, and whether the time is up
+}
+
+// contend lets N callers acquire one name again and again. use is what they do with it; that includes
+// the release. waits are to write, and to read. One that is not over when the time is up counts
+// with the time so far.
+func (s *seat) contend(ctx context.Context, use func(success) error) (r report, waits [2][]time.Duration, err error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return r, waits, err
+	}
+	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
+		return r, waits, err
+	}
+	ping, err := s.ping()
+	if err != nil {
+		return r, waits, err
 	}
 	s.step("begin")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
-		wg       sync.WaitGroup
-		over     atomic.Bool
-		counting atomic.Bool
-		counts   = make([]int, s.N)
-		waits    = make([][]time.Duration, s.N)
-		holds    = make([][]hold, s.N)
-		errs     = make([]error, s.N)
-		end      time.Time // written before over
+		wg             sync.WaitGroup
+		counting, over atomic.Bool
+		counts         = make([]int, s.N)
+		each           = make([][2][]time.Duration, s.N)
+		errs           = make([]error, s.N)
+		end            time.Time // written before over
 	)
 	for i := range s.N {
-		m := c.mutex(s.name(0))
-		waits[i] = make([]time.Duration, 0, 1<<12)
+		modes := [2]mutex{c.mutex(s.name(0)), c.mutex(s.name(0))}
+		if r, ok := c.(sharer); ok {
+			modes[1] = r.reader(s.name(0))
+		}
+		for mode := range modes {
+			each[i][mode] = make([]time.Duration, 0, 1<<11)
+		}
 		wg.Go(func() {
-			for !over.Load() {
+			for n := i; !over.Load() && errs[i] == nil; n++ { // not all write at the same time
+				mode := s.mode(i, n)
 				asked := time.Now()
-				h, err := m.acquire(ctx)
+				h, err := modes[mode].acquire(ctx)
 				if err != nil {
 					switch {
 					case ctx.Err() == nil:
 						errs[i] = err
-					case asked.Before(end): // a waiter without the lock counts, too
-						waits[i] = append(waits[i], end.Sub(asked))
+					case asked.Before(end):
+						each[i][mode] = append(each[i][mode], end.Sub(asked))
 					}
 					return
 				}
 				now := time.Now()
 				if counting.Load() {
 					counts[i]++
-					waits[i] = append(waits[i], now.Sub(asked))
+					each[i][mode] = append(each[i][mode], now.Sub(asked))
 				}
-				if s.Hold == 0 {
-					if errs[i] = h.Release(context.Background()); errs[i] != nil {
-						return
-					}
-					time.Sleep(s.Pause)
-					continue
-				}
-				mine := grants.Add(1)
-				time.Sleep(s.Hold)
-				held := hold{history.At(now), history.Now()}
-				if errs[i] = h.Release(context.Background()); errs[i] != nil {
-					return
-				}
-				if counting.Load() {
-					holds[i] = append(holds[i], held)
-				}
-				for grants.Load() == mine && !over.Load() {
-					time.Sleep(50 * time.Microsecond)
-				}
+				errs[i] = use(success{h, i, mode, now, &counting, &over})
 			}
 		})
 	}
@@ -278,23 +307,18 @@ func loop(ctx context.Context, s *seat) (report, error) {
 	end = time.Now()
 	over.Store(true)
 	cancel()
-	stuck := !ended(&wg)
-	r := report{Counts: counts, Stuck: stuck, Requests: after.requests - before.requests, Commands: after.commands - before.commands}
-	if stuck {
-		return report{Stuck: true}, nil // callers may still count
+	if !ended(&wg) {
+		return report{Stuck: true}, waits, nil // callers may still count
 	}
-	var all []time.Duration
 	for i := range s.N {
-		all = append(all, waits[i]...)
-		r.Holds = append(r.Holds, holds[i]...)
+		for mode := range waits {
+			waits[mode] = append(waits[mode], each[i][mode]...)
+		}
 	}
-	r.Values = map[string]float64{
-		"acq/s":   float64(sum(counts)) / took.Seconds(),
-		"p50-ms":  micros(quantile(all, 0.5)) / 1e3,
-		"p99-ms":  micros(quantile(all, 0.99)) / 1e3,
-		"ping-µs": micros(ping),
-	}
-	return r, errors.Join(err, err2, errors.Join(errs...))
+	return report{
+		Counts: counts, Requests: after.requests - before.requests, Commands: after.commands - before.commands,
+		Values: map[string]float64{"acq/s": float64(sum(counts)) / took.Seconds(), "seconds": took.Seconds(), "ping-µs": micros(ping)},
+	}, waits, errors.Join(err, err2, errors.Join(errs...))
 }
 
 // ended waits for all, for giveUp at most.
@@ -327,7 +351,7 @@ func (s *seat) grants() (*atomic.Uint64, error) {
 	return (*atomic.Uint64)(unsafe.Pointer(&b[0])), nil
 }
 
-// drain: N waiters get the lock once each.
+// drain: N waiters get the lock once each; again and again, if the job says so.
 func drain(ctx context.Context, s *seat) (report, error) {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -337,48 +361,56 @@ func drain(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	h, err := c.mutex(s.name(0)).acquire(ctx)
-	if err != nil {
-		return report{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.For)
+	late, cancel := context.WithTimeout(ctx, s.For)
 	defer cancel()
-	stuck := make(chan struct{})
-	context.AfterFunc(ctx, func() { close(stuck) })
-	errs := make(chan error, s.N)
-	for range s.N {
-		m := c.mutex(s.name(0))
-		go func() { errs <- pair(context.WithoutCancel(ctx), m) }()
-	}
-	time.Sleep(300 * time.Millisecond) // all waiters stand in line
-	before, err := s.read()
-	if err != nil {
-		return report{}, err
-	}
-	begin := time.Now()
-	if err := h.Release(ctx); err != nil {
-		return report{}, err
-	}
-	for range s.N {
-		select {
-		case err := <-errs:
-			if err != nil {
-				return report{}, err
-			}
-		case <-stuck:
-			return report{Stuck: true}, nil
+	var r report
+	var each, slowest []float64
+	for range s.Turns {
+		h, err := c.mutex(s.name(0)).acquire(ctx)
+		if err != nil {
+			return report{}, err
 		}
+		errs, granted := make(chan error, s.N), make([]time.Time, s.N)
+		for i := range s.N {
+			m := c.mutex(s.name(0))
+			go func() {
+				h, err := m.acquire(ctx)
+				if granted[i] = time.Now(); err == nil {
+					err = h.Release(ctx)
+				}
+				errs <- err
+			}()
+		}
+		time.Sleep(time.Duration(50+s.N) * time.Millisecond) // all waiters stand in line
+		before, err := s.read()
+		begin := time.Now()
+		if err := errors.Join(err, h.Release(ctx)); err != nil {
+			return report{}, err
+		}
+		for range s.N {
+			select {
+			case err := <-errs:
+				if err != nil {
+					return report{}, err
+				}
+			case <-late.Done():
+				return report{Stuck: true}, nil
+			}
+		}
+		took := time.Since(begin)
+		after, err := s.read()
+		if err != nil {
+			return report{}, err
+		}
+		waits := make([]float64, s.N)
+		for i, at := range granted {
+			waits[i] = micros(at.Sub(begin))
+		}
+		each, slowest = append(each, micros(took)/float64(s.N)), append(slowest, quantile(waits, 1)/quantile(waits, 0.5))
+		r.Requests, r.Commands = r.Requests+after.requests-before.requests, r.Commands+after.commands-before.commands
 	}
-	took := time.Since(begin)
-	after, err := s.read()
-	n := float64(s.N)
-	return report{
-		Requests: after.requests - before.requests, Commands: after.commands - before.commands,
-		Values: map[string]float64{
-			"µs/waiter": micros(took) / n,
-			"ping-µs":   micros(ping),
-		},
-	}, err
+	r.Values = map[string]float64{"µs/waiter": quantile(each, 0.5), "max/p50": quantile(slowest, 0.5), "ping-µs": micros(ping)}
+	return r, nil
 }
 
 // renewal: N locks are kept alive.
