@@ -173,10 +173,6 @@ type Subject struct {
 	// came. (Those of one process always are.)
 	Fair bool
 
-	// EachQueues: each waiter has a place of its own in the servers' queue. Otherwise a process with several
-	// waiters has one place for them.
-	EachQueues bool
-
 	// Except maps the names of properties that this lock is known to lack to the
 	// reasons. Only scripted properties can be excepted.
 	Except map[string]string

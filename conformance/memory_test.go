@@ -63,7 +63,6 @@ func severalOn(m *memory.Server, name string, gated func(strategy.Options, Gate)
 	s.OpenGated = gated
 	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return gated(o, open) }
 	s.OpenSkewed = func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { return s.Open(o) }
-	s.EachQueues = true
 	return s
 }
 

@@ -418,14 +418,6 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 	}
 	waiter := *c
 	waiter.lock = s.NewLock(c.lock.Name())
-	before, each := 0, c.t.EachQueues && o.Wait == strategy.WaitBest
-	if each {
-		info, err := c.s.Inspect(c.t.ctx, c.lock.Name())
-		if err != nil {
-			c.t.brokef("Inspect: %w", err)
-		}
-		before = len(info.Queue)
-	}
 	for i := range n {
 		ctx := &waitingContext{Context: c.t.ctx, held: held, waits: make(chan struct{})}
 		q.all.Go(func() {
@@ -443,9 +435,6 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 			c.t.tooSlow(fmt.Sprintf("%s = %v, want that it waits: the lock is held", got.k.text, got.k.err))
 		case <-c.t.late(c.t.patience):
 			c.t.brokef("%s.Acquire() number %d does not wait after %v", c.who, i+1, c.t.patience)
-		}
-		if each {
-			c.queued(before+i+1, func() bool { return len(q.calls) > 0 })
 		}
 	}
 	c.settle()

@@ -65,8 +65,6 @@ type Variant struct {
 	Fenced    bool
 	Fair      bool
 	Reentrant bool
-	// EachQueues: see conformance.Subject.
-	EachQueues bool
 	// Except is what it is known to lack, and why; see conformance.Subject.
 	Except map[string]string
 }
@@ -182,9 +180,8 @@ func All() []Variant {
 			Permits: func(n driver.Node, permits int, o strategy.Options) (strategy.Semaphore, error) {
 				return semaphore.New(n, permits, o)
 			},
-			Fenced:     true,
-			Fair:       true,
-			EachQueues: true,
+			Fenced: true,
+			Fair:   true,
 		},
 		{
 			Name:    "rwlock",
@@ -195,9 +192,8 @@ func All() []Variant {
 			ReadWriter: func(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) {
 				return rwlock.New(n, o)
 			},
-			Fenced:     true,
-			Fair:       true,
-			EachQueues: true,
+			Fenced: true,
+			Fair:   true,
 		},
 		{
 			Name:      "reentrant",
@@ -386,11 +382,10 @@ func (v Variant) SubjectOn(pools []*redis.Pool) conformance.Subject {
 			})
 			return left, err
 		},
-		Fenced:     v.Fenced,
-		Fair:       v.Fair,
-		Reentrant:  v.Reentrant,
-		EachQueues: v.EachQueues,
-		Except:     v.Except,
+		Fenced:    v.Fenced,
+		Fair:      v.Fair,
+		Reentrant: v.Reentrant,
+		Except:    v.Except,
 	}
 	if v.Permits != nil {
 		s.OpenPermits = func(permits int, o strategy.Options) (strategy.Semaphore, error) {

@@ -24,7 +24,6 @@ func RunWays(t *testing.T, pkg string) {
 		t.Run(fmt.Sprintf("%v, hand-over %t", way.Wait, !way.NoHandOver), func(t *testing.T) {
 			s := v.Subject(servers)
 			s.Fair = s.Fair && way.Wait == strategy.WaitBest
-			s.EachQueues = s.EachQueues && way.Wait == strategy.WaitBest
 			in := func(o strategy.Options) strategy.Options {
 				if o.Wait == strategy.WaitBest {
 					o.Wait = way.Wait
