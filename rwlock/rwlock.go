@@ -21,15 +21,17 @@
 // other one, and a reader that has died lapses, however busy the others are.
 //
 // A reader comes in if nobody writes and no writer waits. A writer comes in if nobody holds the lock and nobody
-// waits. Everybody else waits in one of two queues, with an entry of its own. The script that ends a hold serves the
-// queues in the same step:
+// waits. Everybody else waits in one of two queues, where each process has one entry for all its writers, and one for all its
+// readers. The script that ends a hold serves the queues in the same step:
 //
 //   - A writer goes, or makes its lock one to read ([strategy.ReadWriter].Downgrade): all readers that wait come in.
 //     If none waits, the first writer comes in.
 //   - The last reader goes, or the key has expired: the first writer comes in. If none waits, all readers do.
 //   - The last writer that waits gives up while others read: the readers that wait come in.
 //
-// The script makes those who come in holders, and notifies them, as package fairqueue does (a direct grant).
+// The script makes those who come in holders, and notifies them, as package fairqueue does (a direct grant). The readers of a
+// process that wait get in together, in one step. A writer passes the lock on within its process, for a turn of 2 ms or 256 holds at
+// most.
 //
 // # What it guarantees
 //
@@ -39,7 +41,7 @@
 //   - A dead holder does not keep others out for ever: a writer is gone after its TTL, a reader after its own.
 //   - Neither side starves: a reader waits for those who hold the lock, and for one writer at most unless writers
 //     die; a writer waits for the writers before it, and between two of them for the readers that wait by then.
-//     Writers get the lock in the order in which they came.
+//     Processes get the lock to write in the order in which they came, and the writers of a process in theirs.
 //   - Fencing: a writer's number is greater than all that were issued before it. The first reader of a phase gets a
 //     new number, too, and those that join it get the same. A store that checks fences must refuse lesser numbers, and
 //     let equal ones read. So it refuses a holder that was paused past its deadline, once a later one has come.
@@ -49,8 +51,8 @@
 // # When something breaks
 //
 //   - A holder dies: its hold ends with its TTL. The first in the queue knows when the next hold ends, and asks.
-//   - A waiter dies: nobody listens on its channel, so it is passed over, and a writer that has died keeps no readers
-//     out.
+//   - A process that waits dies: nobody listens on its channel, so it is passed over, and a writer that has died keeps no
+//     readers out.
 //   - A waiter is paused: a direct grant is for a second at most ([driver.SuccessorTTL]), and the waiter
 //     extends it when it runs. So it costs that second.
 //   - A reply or a message is lost: as in package fairqueue. The engine undoes an acquire, and repeats a
@@ -75,27 +77,29 @@
 //
 // # When
 //
-// Take it if holds are long, and readers are many. A reader, too, sends a request to acquire and one to release. Where
-// reading takes less time than that, take package fairqueue: it hands the lock on within a process. If readers can do
-// with the state of a moment ago, let them read without a lock, and take one to write.
+// Take it if holds are long, and readers are many. A reader, too, sends a request to release, and one to acquire unless it waits
+// with others of its process, which ask together. Where reading takes less time than that, take package fairqueue. If readers
+// can do with the state of a moment ago, let them read without a lock, and take one to write.
 //
 // # On the wire
 //
-// Acquire, Release and Extend are one script each, one round trip. A waiter subscribes, and asks once more for
-// its place. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
+// Acquire, Release and Extend are one script each, one round trip. A process that waits subscribes, and asks once more for
+// its place. A release with a successor in the same process is the successor's acquire, too. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
 // hash tag).
 //
-//	lock:{name}               a sorted set: the holds, read:<token> or write:<token>; see holders.lua
+//	lock:{name}               a sorted set: the holds, read:<token> or write:<token>; see holders.lua. Of readers that got
+//	                          in together the second is read:2.<token>, and so on
 //	lock:{name}:readers       the readers that wait; see queue.lua in internal/algorithm
-//	lock:{name}:readers:<line>  the channel for direct grants to one of them
+//	lock:{name}:readers:<line>  the channel for direct grants to the readers of one process
 //	lock:{name}:writers       the writers that wait
-//	lock:{name}:writers:<line>  the channel for direct grants to one of them
+//	lock:{name}:writers:<line>  the channel for direct grants to the writers of one process
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
 //	                          released, or made one to read
 //
 // No other library's lock has this form, and a key that has another form is refused. Read phases.lua,
-// acquire.lua and release.lua, in this order.
+// acquire.lua, admit.lua, release.lua and pass.lua, in this order. acquire_fast.lua and release_fast.lua stand before acquire and
+// release, and answer their common case, a lock that nobody else wants, with fewer commands.
 //
 // Redis 6.2 or later, or Valkey.
 //

@@ -126,9 +126,9 @@ const (
 func TestAcquireScript(t *testing.T) {
 	scripttest.Run(t, acquire, on(toWrite,
 		// Free.
-		row{Name: "a writer, and nobody holds", Before: counter, Reply: "#0", After: all(next, mineWrites), Runs: "EXISTS TIME SET ZADD PEXPIREAT"},
-		row{Name: "a reader, and nobody holds", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads), Runs: "EXISTS TIME SET ZADD PEXPIREAT"},
-		row{Name: "there is no counter", Reply: "#512", After: all(issued, mineWrites), Runs: "EXISTS TIME SET SET ZADD PEXPIREAT"},
+		row{Name: "a writer, and nobody holds", Before: counter, Reply: "#0", After: all(next, mineWrites), Runs: "EXISTS TIME GET SET ZADD PEXPIREAT"},
+		row{Name: "a reader, and nobody holds", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads), Runs: "EXISTS TIME GET SET ZADD PEXPIREAT"},
+		row{Name: "there is no counter", Reply: "#512", After: all(issued, mineWrites), Runs: "EXISTS TIME GET SET ZADD PEXPIREAT"},
 		row{Name: "rights are to be proven", Args: proves, Reply: "#512", After: all(issued, mineWrites),
 			Runs: "ZRANGE TIME LINDEX LINDEX GET SET ZADD PEXPIREAT"},
 		row{Name: "rights are to be proven, before Redis 7.0", Args: proves, Old: true, Reply: "#512", After: all(issued, mineWrites),
@@ -168,6 +168,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "a string", Before: "SET lock x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "no expiry", Before: "ZADD lock @7000 write:w", Reply: noEnd, After: same},
 		row{Name: "the counter is bad", Before: bad, Reply: isBad, After: same},
+		row{Name: "the counter is bad, and expires", Before: "SET fence seven PX 7000", Reply: isBad, After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "a reader, and another reads, and the counter is bad", Args: toRead, Before: all(bad, reads), Reply: isBad, After: same},
 		row{Name: "out of memory", OOM: true, Reply: "-OOM"},

@@ -37,7 +37,7 @@ const (
 	asks   = begin + "ZSCORE GET LINDEX ZCARD "              // of acquire
 	ends   = begin + "ZREM ZREM ZRANGE PEXPIREAT "           // of release, if others hold some
 	grants = "GET SET ZRANGE ZADD PEXPIREAT"                 // a grant
-	alone  = "EXISTS TIME SET ZADD PEXPIREAT"                // of acquire, where nobody else holds or waits
+	alone  = "EXISTS TIME GET SET ZADD PEXPIREAT"            // of acquire, where nobody else holds or waits
 	proven = "ZRANGE TIME GET LINDEX GET SET ZADD PEXPIREAT" // the same, where the user's rights are to be proven, or it queues
 )
 
@@ -48,7 +48,7 @@ func TestAcquireScript(t *testing.T) {
 	rows := on(mine,
 		// Enough permits are free, and nobody queues.
 		row{Name: "free", Before: "SET fence #-1", Reply: "#0", After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine PX 60000", Runs: alone},
-		row{Name: "free, and there is no counter", Reply: "#512", After: made, Runs: "EXISTS TIME SET SET ZADD PEXPIREAT"},
+		row{Name: "free, and there is no counter", Reply: "#512", After: made, Runs: "EXISTS TIME GET SET ZADD PEXPIREAT"},
 		row{Name: "free, and rights are to be proven", Args: proves, Reply: "#512", After: made, Runs: proven},
 		row{Name: "free, and rights are to be proven, before Redis 7.0", Args: proves, Old: true, Reply: "#512", After: made,
 			Runs: "ZRANGE PTTL TIME ZSCORE GET LINDEX ZCARD ZADD ZREM GET SET PEXPIREAT ZADD PEXPIREAT"},
@@ -74,6 +74,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "the last fence", Args: "3 0 60000 mine 1 ''", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
 			After: "SET fence 9007199254740991; ZADD lock @60000 permit:mine PX 60000"},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
+		row{Name: "the counter is bad, and expires", Before: "SET fence seven PX 7000", Reply: "-FENCE the counter fence holds no fence: seven", After: same},
 		row{Name: "with an entry", Args: "3 90000 60000 mine 1 'line 1000 1 mine'", Reply: "#512", After: made, Runs: proven},
 		row{Name: "with an entry, which may not be taken out", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Forbid: "LREM", Reply: "#512", After: made},
 		row{Name: "the queue is no list", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Before: "SET queue x", Reply: "#512", After: made + "; SET queue x"},

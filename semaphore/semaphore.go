@@ -20,8 +20,9 @@
 // they end by the server's clock. A script first drops what has lapsed; then the size of the set says how many
 // permits are free. So nothing is counted that could be counted wrong.
 //
-// Those who wait stand in a queue, each with an entry of its own. A release serves it in the same step: it
-// makes the first a holder and notifies it, as package fairqueue does (a direct grant).
+// Those who wait stand in a queue, in which each process has one entry. A release serves it in the same step: it
+// makes the first a holder and notifies it, as package fairqueue does (a direct grant). A process passes its permits on to those of
+// its own that wait, for a turn of 2 ms or 256 holds at most.
 //
 // # What it guarantees
 //
@@ -30,8 +31,8 @@
 //     takes no permit from a holder. Until holders release, more are taken than there are now.
 //   - Ownership: only the holder releases or extends its permits. A late release changes nothing.
 //   - A dead holder does not keep its permits for ever: they are free after its TTL.
-//   - Fairness: first come, first served, among all callers of all processes. A waiter for many permits is not
-//     overtaken by waiters for few.
+//   - Fairness: processes are served in the order in which they came, and the callers of a process in theirs. A waiter for
+//     many permits is not overtaken by waiters for few.
 //   - Fencing: each hold has a number greater than all that were issued before it. With several holders at a
 //     time a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that
 //     it knows to be gone.
@@ -42,7 +43,7 @@
 //
 //   - A holder dies: its permits are free after its TTL. The first in the queue knows when the next hold ends,
 //     and asks.
-//   - A waiter dies: nobody listens on its channel, and the next release passes over its entry.
+//   - A process that waits dies: nobody listens on its channel, and the next release passes over its entry.
 //   - A waiter is paused: a direct grant is for a second at most ([driver.SuccessorTTL]), and the waiter
 //     extends it when it runs. So it costs that second.
 //   - A reply or a message is lost: as in package fairqueue. The engine undoes an acquire, and repeats a
@@ -63,26 +64,27 @@
 // # When
 //
 // Take it to bound how many use something at the same time: a database, an API with a quota of connections, a
-// licence. If one at a time is wanted, take package fairqueue, which is faster: it hands the lock on within a
-// process.
+// licence. If one at a time is wanted, take package fairqueue, which is faster under contention: its holders hand the lock on
+// without a request.
 //
 // # On the wire
 //
-// Acquire, Release and Extend are one script each, one round trip. A waiter subscribes, and asks once more for
-// its place. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
+// Acquire, Release and Extend are one script each, one round trip. A process that waits subscribes, and asks once more for
+// its place. A release with a successor in the same process is the successor's acquire, too. Renewals that are due together go in one request, up to a hundred. The braces are part of the keys (a
 // hash tag).
 //
 //	lock:{name}               a sorted set: the permits that are taken, permit:<token>, and for the further permits
 //	                          of the same hold permit:<token>:2 and so on; see holders.lua
 //	lock:{name}:waiters       the queue, while somebody waits; see queue.lua in internal/algorithm
-//	lock:{name}:waiters:<line>  the channel for direct grants to one waiter
+//	lock:{name}:waiters:<line>  the channel for direct grants to one process
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
 //	lock:{name}:permits       the number of permits, if SetPermits has set it; it stays
 //	lock:{name}:free          the channel for those who wait by notification; a message is the token that was
 //	                          released while nobody queued, or "permits" after a SetPermits
 //
 // No other library's lock has this form, and a key that has another form is refused. Read permits.lua,
-// acquire.lua and release.lua, in this order.
+// acquire.lua, admit.lua, release.lua and pass.lua, in this order. acquire_fast.lua and release_fast.lua stand before acquire and
+// release, and answer their common case, a semaphore of which no permit is taken, with fewer commands.
 //
 // Redis 6.2 or later, or Valkey.
 //

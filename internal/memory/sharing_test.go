@@ -139,6 +139,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				_, err = p.Release(ctx, hold)
 			case 4:
 				what = "undo " + c.Token
+				c.Grant.Start = time.Now() // no acquire of it can still arrive
 				err = p.Undo(ctx, c)
 				claims = slices.DeleteFunc(claims, func(x driver.Claim) bool { return x.Token == c.Token })
 			default:

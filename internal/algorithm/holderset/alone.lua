@@ -8,22 +8,19 @@
 -- member   becomes the holder
 -- ttl      for so many ms
 -- keep     see expiry.lua
--- Returns  the fence; nil: acquire.lua is to grant the lock
+-- Returns  the fence; nil: acquire.lua is to grant the lock, and nothing has changed
 -- Raises OOM, NOPERM, READONLY: the member is no holder. The counter may have advanced, which is harmless: fences rise, and may
 -- leave numbers out.
 local function grant_alone(lock, member, ttl, counter, keep)
-  local now = redis.call('TIME')
+  local now, last = redis.call('TIME'), redis.pcall('GET', counter)
   local clock = now[1] .. string.sub('00000' .. now[2], -6)
-  local fence, ends = tonumber(clock), string.sub(clock, 1, -4) + ttl .. '' -- Lua makes a string of it faster than Redis
-  local last = redis.pcall('SET', counter, clock, 'GET', expiry(fence, keep)) -- most often the counter is behind the clock
-  local count = tonumber(last)
-  if last == false then -- there was none
+  local fence, count, ends = tonumber(clock), tonumber(last), string.sub(clock, 1, -4) + ttl .. '' -- Lua makes a string of it faster than Redis
+  if last == false then -- there is none
     fence = fence + 512
-    redis.call('SET', counter, fence, expiry(fence, keep))
   elseif not (count and #last == #clock and count >= 1e15 and count < fence) then
-    if type(last) == 'string' then redis.call('SET', counter, last) end -- as it was; acquire.lua has it expire
     return nil
   end
+  redis.call('SET', counter, last and clock or fence, expiry(fence, keep))
   redis.call('ZADD', lock, ends, member)
   local expires = redis.pcall('PEXPIREAT', lock, ends)
   if type(expires) == 'table' then

@@ -138,13 +138,13 @@ func AllRights() []Rights {
 			Variant: "semaphore",
 			Parts: slices.Concat(needed(lockKey, waitKey, fenceKey, permitKey), scripts,
 				needed("+get", "+set", "+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+zcount", "+zcard", "+pttl", "+pexpireat", "+time"),
-				optional(fifo, strategy.WaitQueue, "+pexpire"), queued(waitChan), node),
+				optional(speed, 0, "+exists"), optional(fifo, strategy.WaitQueue, "+pexpire"), queued(waitChan), node),
 		},
 		{
 			Variant: "rwlock",
 			Parts: slices.Concat(needed(lockKey, readKey, writeKey, fenceKey), scripts,
 				needed("+get", "+set", "+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+zcount", "+pttl", "+pexpireat", "+time"),
-				optional(fifo, strategy.WaitQueue, "+pexpire"), queued(readChan, writeChan), node),
+				optional(speed, 0, "+exists"), optional(fifo, strategy.WaitQueue, "+pexpire"), queued(readChan, writeChan), node),
 		},
 		{
 			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",
