@@ -64,22 +64,28 @@ local function who_holds(key, lock)
   return lock.count > 0 and lock.owner or nil
 end
 
--- Makes token's hold last until ends, or longer if it does already; drops lapsed holds.
+-- Writes fields of the lock, lets it expire at last, and drops what has lapsed. If it raises an error, nothing has changed: its
+-- caller has proven HDEL.
 --
--- PEXPIREAT comes first: it needs no memory, and after the first write of a script Redis gives
--- it the memory it needs. So holders renew and re-enter when Redis is out of memory.
+-- PEXPIREAT comes after HSET. If the server was paused for longer than the TTL, last has passed, and PEXPIREAT deletes the key:
+-- HSET would then make a lock without expiry. The holder's deadline has passed, too, whatever the script returns.
+local function write(key, lock, last, ...)
+  prove('HSET', key, 'owner', lock.owner)
+  prove('PEXPIREAT', key, last) -- the last to be proven: before Redis 7.0 it is done
+  redis.call('HSET', key, ...)
+  redis.call('PEXPIREAT', key, last)
+  for _, field in ipairs(lock.lapsed) do redis.call('HDEL', key, field) end
+end
+
+-- Makes token's hold last until ends, or longer if it does already.
 --
--- Returns false if PEXPIREAT found that ends has passed already and deleted the key: the server was
--- paused for longer than the TTL. Nothing more is written then: HSET would make a lock without
--- expiry. The holder's deadline has passed, too, whatever the script returns.
+-- HDEL comes first: it needs no memory, and after the first write of a script Redis gives it the memory it needs. So holders
+-- renew and re-enter when Redis is out of memory.
 local function keep(key, lock, token, ends)
   ends = math.max(ends, lock.holds[token] or 0)
-  redis.call('PEXPIREAT', key, math.max(ends, lock.last))
-  if redis.call('PTTL', key) == -2 then return false end
-  for _, field in ipairs(lock.lapsed) do redis.call('HDEL', key, field) end
-  redis.call('HSET', key, 'hold:' .. token, ends)
+  redis.call('HDEL', key, 'hold:') -- no hold has an empty token
+  write(key, lock, math.max(ends, lock.last), 'hold:' .. token, ends)
   lock.holds[token] = ends
-  return true
 end
 
 -- Ends token's hold, which is one of several. The key then expires with the last of the others.
