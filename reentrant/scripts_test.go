@@ -2,6 +2,7 @@
 package reentrant
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/lockstrategies/locks/internal/testkit/scripttest"
@@ -14,10 +15,11 @@ const same = scripttest.Same
 var on = scripttest.On
 
 const (
-	one   = "HSET lock fence 7 hold:a @9000 owner me PX 9000"
-	two   = "HSET lock fence 7 hold:a @9000 hold:b @5000 owner me PX 9000"
-	over  = "HSET lock fence 7 hold:a @-1 owner me PX 9000" // its only hold has lapsed
-	stale = "HSET lock fence 7 hold:a @9000 hold:old @-1 owner me PX 9000"
+	one      = "HSET lock fence 7 hold:a @9000 owner me PX 9000"
+	two      = "HSET lock fence 7 hold:a @9000 hold:b @5000 owner me PX 9000"
+	over     = "HSET lock fence 7 hold:a @-1 owner me PX 9000" // its only hold has lapsed
+	bothOver = "HSET lock fence 7 hold:a @-1 hold:b @-2 owner me PX 9000"
+	stale    = "HSET lock fence 7 hold:a @9000 hold:old @-1 owner me PX 9000"
 )
 
 const early = "1700000000 42" // in a second, and in a millisecond
@@ -101,6 +103,7 @@ func TestNoLockScripts(t *testing.T) {
 		{"a field too many", "HSET lock fence 7 hold:a @9000 holdings 9 owner me PX 9000", odd + "holdings"},
 		{"a long field too many", "HSET lock " + long + " 1 fence 7 hold:a @9000 owner me PX 9000", odd + long[:50]},
 		{"without expiry", "HSET lock fence 7 hold:a @9000 owner me", "it has no expiry"},
+		{"without expiry, two holds", "HSET lock fence 7 hold:a @9000 hold:b @9000 owner me", "it has no expiry"},
 	} {
 		rows = append(rows, row{Name: c[0], Before: c[1], Reply: "-NOLOCK the key lock holds no re-entrant lock: " + c[2], After: same})
 	}
@@ -129,6 +132,9 @@ func TestNoLockScripts(t *testing.T) {
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			own := append([]row(nil), rows...)
+			if c.script == "release" { // it ends the only hold without a look at the expiry
+				own = slices.DeleteFunc(own, func(r row) bool { return r.Name == "without expiry" })
+			}
 			c.run(t, on(c.keys, c.args, own...))
 		})
 	}
@@ -164,7 +170,7 @@ func TestExtendScript(t *testing.T) {
 
 func TestReleaseScript(t *testing.T) {
 	scripttest.Run(t, release, on("lock", "a free",
-		row{Name: "the only hold", Before: "SET fence 7; " + one, Reply: "1", After: "SET fence 7", Heard: "free me", Runs: "HGETALL PTTL TIME DEL PUBLISH"},
+		row{Name: "the only hold", Before: "SET fence 7; " + one, Reply: "1", After: "SET fence 7", Heard: "free me", Runs: "HGETALL DEL PUBLISH"},
 		row{Name: "the longer of two", Before: two, Reply: "1", After: "HSET lock fence 7 hold:b @5000 owner me PX 5000"},
 		row{Name: "the shorter of two", Args: "b free", Before: two, Reply: "1", After: "HSET lock fence 7 hold:a @9000 owner me PX 9000"},
 		row{Name: "one of three", Before: "HSET lock fence 7 hold:a @9000 hold:b @5000 hold:c @6000 owner me PX 9000", Reply: "1",
@@ -173,7 +179,9 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "its field says more than its key", Args: "b free", Before: "HSET lock fence 7 hold:a 9999999999999999 hold:b @3000 owner me PX 9000", Reply: "1",
 			After: "HSET lock fence 7 hold:a 9999999999999999 owner me PX 9000"},
 		row{Name: "free", Reply: "nil"},
-		row{Name: "lapsed", Before: over, Reply: "nil", After: same},
+		row{Name: "its time has passed, but nobody has taken the lock", Before: over, Reply: "1", Heard: "free me"},
+		row{Name: "two, which have lapsed", Before: bothOver, Reply: "nil", After: same},
+		row{Name: "without expiry", Before: "HSET lock fence 7 hold:a @9000 owner me", Reply: "1", Heard: "free me"},
 		row{Name: "lapsed, and another hold counts", Args: "old free", Before: stale, Reply: "me", After: same},
 		row{Name: "another's", Args: "t free", Before: one, Reply: "me", After: same},
 		row{Name: "PUBLISH is forbidden", Before: one, Forbid: "PUBLISH", Reply: "1"},
@@ -215,6 +223,7 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "lapsed, and another hold counts", Args: "old 60000 t you 90000 free", Before: stale, Reply: "me", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x; " + one, Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Before: one, Forbid: "SET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "PTTL is forbidden", Before: one, Forbid: "PTTL", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "HDEL is forbidden", Before: one, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
 		row{Name: "HSET is forbidden", Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + stale},
 		row{Name: "HSET is forbidden, before Redis 7.0", Old: true, Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + stale},
