@@ -164,6 +164,7 @@ func TestExtendScript(t *testing.T) {
 		row{Name: "several, of which not all are there", Keys: "bad free lock lock", Args: "x y z a 60000", Before: "SET bad x; " + one,
 			Reply: "[['WRONGTYPE Operation against a key holding the wrong kind of value'] nil me 1]",
 			After: "SET bad x; HSET lock fence 7 hold:a @60000 owner me PX 60000"},
+		row{Name: "out of memory, before Redis 7.0", OOM: true, Old: true, Before: one, Reply: "1", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "1", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
 	))
 }
