@@ -20,7 +20,7 @@ if lock.count > 0 then
     assert_primary(KEYS[1])
     return {lock.owner, lock.last - lock.now}
   end
-  keep(KEYS[1], lock, ARGV[2], ends) -- if it could not, this grant is past its deadline
+  keep(KEYS[1], lock, ARGV[2], ends)
   return lock.fence
 end
 if ARGV[4] == '1' then

@@ -19,15 +19,16 @@ var (
 // owner, and Lease.Owner names it.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	l := p.names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, from, l.TTL.Of(c.TTL), c.Token, c.Owner, l.FenceTTL.Of(c.FenceTTL), l.Free)
+	token, owner := boxed(c)
+	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, from, l.TTL.Of(c.TTL), token, owner, l.FenceTTL.Of(c.FenceTTL), l.Free)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	if r, _ := reply.([]any); len(r) == 2 {
 		fence, ok := r[0].(int64)
-		owner, ok2 := r[1].([]byte)
+		holder, ok2 := r[1].([]byte)
 		if ok && ok2 {
-			return p.granted(fence, string(owner))
+			return p.granted(fence, string(holder), token)
 		}
 	}
 	return driver.Grant{}, p.notHeld(c, reply)

@@ -24,15 +24,12 @@ local ends = lock.now + ARGV[2]
 if lock.count == 1 then
   local fence, err = issue_fence(KEYS[2], ARGV[5], lock.time) -- fence.lua
   if err then return err end
-  prove('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- who may not end the old hold makes no new one
-  redis.call('PEXPIREAT', KEYS[1], ends)
-  if redis.call('PTTL', KEYS[1]) == -2 then return nil end -- as in keep
-  redis.call('HSET', KEYS[1], 'owner', ARGV[4], 'fence', fence, 'hold:' .. ARGV[3], ends)
-  redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1], unpack(lock.lapsed))
+  prove('HDEL', KEYS[1], 'hold:') -- who may not end the old hold makes no new one
+  write(KEYS[1], lock, ends, 'owner', ARGV[4], 'fence', fence, 'hold:' .. ARGV[3], ends)
+  redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1])
   redis.pcall('PUBLISH', ARGV[6], lock.owner) -- pcall: without it waiters wake at the end of the TTL
   return {fence, ARGV[4]}
 end
-prove('HDEL', KEYS[1], 'hold:' .. ARGV[3]) -- as above
-if not keep(KEYS[1], lock, ARGV[3], ends) then return nil end
+keep(KEYS[1], lock, ARGV[3], ends)
 end_hold(KEYS[1], lock, ARGV[1])
 return {lock.fence, lock.owner}

@@ -21,10 +21,9 @@ for i, key in ipairs(KEYS) do
     replies[i] = {lock.err}
   elseif not lock.holds[token] then
     replies[i] = who_holds(key, lock) or false
-  elseif keep(key, lock, token, lock.now + ttl) then
-    replies[i], extended = 1, extended + 1
   else
-    replies[i] = false
+    keep(key, lock, token, lock.now + ttl)
+    replies[i], extended = 1, extended + 1
   end
 end
 return extended == #KEYS and extended or replies

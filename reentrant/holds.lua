@@ -15,8 +15,7 @@ local function number(text)
   return string.match(text, '^%d+$') and #text < 17 and tonumber(text) or nil
 end
 
--- Reads the lock, and changes nothing. Returns an error reply {err = ...} if the key is no lock,
--- otherwise a table:
+-- Reads the lock, and changes nothing. Returns an error reply {err = ...} if the key is no lock, otherwise a table:
 --   owner, fence
 --   holds   the end of each hold, by token
 --   count   how many there are; 0: nobody holds the lock
@@ -24,34 +23,44 @@ end
 --   lapsed  the fields of holds that do not count any more
 --   now     the server's time in ms
 --   time    the same, as TIME replies
-local function read_lock(key)
+-- If the hash has no hold but that of the token in only, that hold counts, because the key is there. Then no time is asked: now and
+-- time are nil.
+local function read_lock(key, only)
   local fields = redis.pcall('HGETALL', key)
   if fields.err then return fields end
-  local left = fields[1] and redis.call('PTTL', key) or prove('PTTL', key)
-  local time = redis.call('TIME') -- after PTTL, so that now + left is never before the key's end
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local lock, odd = {now = now, time = time, holds = {}, count = 0, last = 0, lapsed = {}}, nil
+  local owner, fence, holds, count, last, odd = nil, nil, {}, 0, 0, nil
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
+    local n = field == 'owner' or number(value)
     if field == 'owner' and value ~= '' then
-      lock.owner = value
-    elseif field == 'fence' and (number(value) or 0) > 0 then
-      lock.fence = number(value)
-    elseif string.sub(field, 1, 5) == 'hold:' and number(value) then
-      local ends = math.min(number(value), now + left) -- no hold outlives its key
-      if ends < now then
-        table.insert(lock.lapsed, field)
-      else
-        lock.holds[string.sub(field, 6)] = ends
-        lock.count, lock.last = lock.count + 1, math.max(lock.last, ends)
-      end
+      owner = value
+    elseif field == 'fence' and n and n > 0 then
+      fence = n
+    elseif n and string.sub(field, 1, 5) == 'hold:' then
+      holds[string.sub(field, 6)], count, last = n, count + 1, math.max(last, n)
     else
       odd = 'a field is unknown or has a bad value: ' .. string.sub(field, 1, 50)
     end
   end
-  if #fields > 0 and not (lock.owner and lock.fence) then odd = odd or 'it has no owner or no fence' end
-  if left == -1 then odd = 'it has no expiry' end
-  return odd and redis.error_reply('NOLOCK the key ' .. key .. ' holds no re-entrant lock: ' .. odd) or lock
+  if #fields > 0 and not (owner and fence) then odd = odd or 'it has no owner or no fence' end
+  local lapsed, time, now = {}, nil, nil
+  if not (count == 1 and holds[only]) then
+    local left = owner and redis.call('PTTL', key) or prove('PTTL', key) or 0
+    if left == -1 then odd = 'it has no expiry' end
+    time = redis.call('TIME') -- after PTTL, so that now + left is never before the key's end
+    now, count, last = time[1] * 1000 + math.floor(time[2] / 1000), 0, 0
+    for token, ends in pairs(holds) do
+      ends = math.min(ends, now + left) -- no hold outlives its key
+      if ends < now then
+        table.insert(lapsed, 'hold:' .. token)
+        holds[token] = nil
+      else
+        holds[token], count, last = ends, count + 1, math.max(last, ends)
+      end
+    end
+  end
+  return odd and redis.error_reply('NOLOCK the key ' .. key .. ' holds no re-entrant lock: ' .. odd)
+    or {owner = owner, fence = fence, holds = holds, count = count, last = last, lapsed = lapsed, now = now, time = time}
 end
 
 -- Raises an error on a replica, which refuses HDEL. Here that changes nothing: no hold has an empty token. It comes before each
@@ -64,22 +73,28 @@ local function who_holds(key, lock)
   return lock.count > 0 and lock.owner or nil
 end
 
--- Makes token's hold last until ends, or longer if it does already; drops lapsed holds.
+-- Writes fields of the lock, lets it expire at last, and drops what has lapsed. If it raises an error, nothing has changed: its
+-- caller has proven HDEL.
 --
--- PEXPIREAT comes first: it needs no memory, and after the first write of a script Redis gives
--- it the memory it needs. So holders renew and re-enter when Redis is out of memory.
+-- PEXPIREAT comes after HSET. If the server was paused for longer than the TTL, last has passed, and PEXPIREAT deletes the key:
+-- HSET would then make a lock without expiry. The holder's deadline has passed, too, whatever the script returns.
+local function write(key, lock, last, ...)
+  prove('HSET', key, 'owner', lock.owner)
+  prove('PEXPIREAT', key, last) -- the last to be proven: before Redis 7.0 it is done
+  redis.call('HSET', key, ...)
+  redis.call('PEXPIREAT', key, last)
+  for _, field in ipairs(lock.lapsed) do redis.call('HDEL', key, field) end
+end
+
+-- Makes token's hold last until ends, or longer if it does already.
 --
--- Returns false if PEXPIREAT found that ends has passed already and deleted the key: the server was
--- paused for longer than the TTL. Nothing more is written then: HSET would make a lock without
--- expiry. The holder's deadline has passed, too, whatever the script returns.
+-- HDEL comes first: it needs no memory, and after the first write of a script Redis gives it the memory it needs. So holders
+-- renew and re-enter when Redis is out of memory.
 local function keep(key, lock, token, ends)
   ends = math.max(ends, lock.holds[token] or 0)
-  redis.call('PEXPIREAT', key, math.max(ends, lock.last))
-  if redis.call('PTTL', key) == -2 then return false end
-  for _, field in ipairs(lock.lapsed) do redis.call('HDEL', key, field) end
-  redis.call('HSET', key, 'hold:' .. token, ends)
+  redis.call('HDEL', key, 'hold:') -- no hold has an empty token
+  write(key, lock, math.max(ends, lock.last), 'hold:' .. token, ends)
   lock.holds[token] = ends
-  return true
 end
 
 -- Ends token's hold, which is one of several. The key then expires with the last of the others.

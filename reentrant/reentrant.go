@@ -151,17 +151,13 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		again = 1
 	}
 	l := p.names.Of(c.Key)
-	var token any = c.Token
-	owner := token // as a rule; a string is boxed once to save an allocation
-	if c.Owner != c.Token {
-		owner = c.Owner
-	}
+	token, owner := boxed(c)
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, owner, token, l.TTL.Of(c.TTL), again, l.FenceTTL.Of(c.FenceTTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	if fence, ok := reply.(int64); ok {
-		return p.granted(fence, c.Owner)
+		return p.granted(fence, c.Owner, token)
 	}
 	if held, ok := rediskit.HeldReply(c, reply); ok && held.TTL > 0 {
 		return driver.Grant{}, held
@@ -189,7 +185,8 @@ func (p *protocol) extending() rediskit.BulkScript {
 // Release ends the hold. With the last one the lock is free, and its waiters are notified.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	l := p.names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, l.Keys[:1], c.Token, l.Free)
+	token, _ := boxed(c)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys[:1], token, l.Free)
 	if err == nil && reply != int64(1) {
 		err = p.notHeld(c, reply)
 	}
@@ -207,12 +204,24 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	return rediskit.WatchChannel(ctx, p, c, p.names.Of(c.Key).Channel(), fn)
 }
 
+// boxed returns the claim's token and owner as arguments of a command, with few allocations: the grant keeps the token's box for
+// the release, and an owner that ctx does not name is the token.
+func boxed(c driver.Claim) (token, owner any) {
+	if token = c.Grant.State; token != c.Token {
+		token = c.Token
+	}
+	if owner = token; c.Owner != c.Token {
+		owner = c.Owner
+	}
+	return token, owner
+}
+
 // granted reads the fence of a grant.
-func (p *protocol) granted(fence int64, owner string) (driver.Grant, error) {
+func (p *protocol) granted(fence int64, owner string, token any) (driver.Grant, error) {
 	if fence <= 0 || owner == "" { // no script of ours answers that
 		return driver.Grant{}, rediskit.BadReply(p.Name(), fence)
 	}
-	return driver.Grant{Fence: uint64(fence), Owner: owner}, nil
+	return driver.Grant{Fence: uint64(fence), Owner: owner, State: token}, nil
 }
 
 // notHeld reads the reply of a script that did not find c's hold: nil, nobody holds the lock; an owner,

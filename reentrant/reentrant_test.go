@@ -651,7 +651,7 @@ func TestRequests(t *testing.T) {
 	other := []byte("other")
 	held := &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second}
 	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
-	none, granted := driver.Grant{}, driver.Grant{Fence: 7, Owner: "me"}
+	none, granted := driver.Grant{}, driver.Grant{Fence: 7, Owner: "me", State: "t"}
 	locktest.Talks(t,
 		talk("acquire", acquire, "acquire "+keys+"me t 60000 0 86400000", int64(7), granted, nil),
 		talk("acquire a held one", acquire, "acquire "+keys+"me t 60000 0 86400000", []any{other, int64(1000)}, none, held),
@@ -685,7 +685,8 @@ func TestGrantsOnceConfirmed(t *testing.T) {
 	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
 }
 
-// TestAllocations: a lease, a token, the arguments of two requests, and their replies.
+// TestAllocations: the lease, the token and its box, the arguments of two requests, the counter's key among them, the fence in the
+// reply, and a context for the release that its caller does not end.
 func TestAllocations(t *testing.T) {
-	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 10)
+	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 8)
 }

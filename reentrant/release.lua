@@ -1,4 +1,5 @@
--- release: end one hold. With the last one the lock is free, and its waiters are notified.
+-- release: end one hold. With the last one the lock is free, and its waiters are notified. The only hold in the hash is ended even
+-- if its time has passed: nobody has taken the lock since.
 -- Sent a second time it finds no such hold, and ends no other.
 --
 -- KEYS[1]  the lock
@@ -10,7 +11,7 @@
 --          owner  this hold is over; that owner holds the lock
 -- Errors   WRONGTYPE, NOLOCK, NOPERM: nothing changed
 -- Works also when Redis is out of memory.
-local lock = read_lock(KEYS[1]) -- holds.lua
+local lock = read_lock(KEYS[1], ARGV[1]) -- holds.lua
 if lock.err then return lock end
 if not lock.holds[ARGV[1]] then return who_holds(KEYS[1], lock) end
 

@@ -2,6 +2,7 @@
 package reentrant
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/lockstrategies/locks/internal/testkit/scripttest"
@@ -14,10 +15,11 @@ const same = scripttest.Same
 var on = scripttest.On
 
 const (
-	one   = "HSET lock fence 7 hold:a @9000 owner me PX 9000"
-	two   = "HSET lock fence 7 hold:a @9000 hold:b @5000 owner me PX 9000"
-	over  = "HSET lock fence 7 hold:a @-1 owner me PX 9000" // its only hold has lapsed
-	stale = "HSET lock fence 7 hold:a @9000 hold:old @-1 owner me PX 9000"
+	one      = "HSET lock fence 7 hold:a @9000 owner me PX 9000"
+	two      = "HSET lock fence 7 hold:a @9000 hold:b @5000 owner me PX 9000"
+	over     = "HSET lock fence 7 hold:a @-1 owner me PX 9000" // its only hold has lapsed
+	bothOver = "HSET lock fence 7 hold:a @-1 hold:b @-2 owner me PX 9000"
+	stale    = "HSET lock fence 7 hold:a @9000 hold:old @-1 owner me PX 9000"
 )
 
 const early = "1700000000 42" // in a second, and in a millisecond
@@ -54,7 +56,7 @@ func TestAcquireScript(t *testing.T) {
 
 		// Its owner asks again.
 		row{Name: "re-entry", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000",
-			Runs: "HGETALL PTTL TIME PEXPIREAT PTTL HSET"},
+			Runs: "HGETALL PTTL TIME HDEL HSET PEXPIREAT"},
 		row{Name: "re-entry for less", Args: "me t 4000 0 90000", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @4000 owner me PX 9000"},
 		row{Name: "re-entry, and only that", Args: "me t 60000 1 90000", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 		row{Name: "the same hold again", Args: "me a 60000 0 90000", Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
@@ -66,6 +68,9 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "re-entry without a counter that is one", Before: "SET fence seven; " + one, Reply: "7",
 			After: "SET fence seven; HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 		row{Name: "re-entry, PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "re-entry, HSET is forbidden", Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "re-entry, HSET is forbidden, before Redis 7.0", Old: true, Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "re-entry, HDEL is forbidden", Before: stale, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "re-entry, out of memory", OOM: true, Before: one, Reply: "7", After: "HSET lock fence 7 hold:a @9000 hold:t @60000 owner me PX 60000"},
 
 		// Another owner holds it.
@@ -98,6 +103,7 @@ func TestNoLockScripts(t *testing.T) {
 		{"a field too many", "HSET lock fence 7 hold:a @9000 holdings 9 owner me PX 9000", odd + "holdings"},
 		{"a long field too many", "HSET lock " + long + " 1 fence 7 hold:a @9000 owner me PX 9000", odd + long[:50]},
 		{"without expiry", "HSET lock fence 7 hold:a @9000 owner me", "it has no expiry"},
+		{"without expiry, two holds", "HSET lock fence 7 hold:a @9000 hold:b @9000 owner me", "it has no expiry"},
 	} {
 		rows = append(rows, row{Name: c[0], Before: c[1], Reply: "-NOLOCK the key lock holds no re-entrant lock: " + c[2], After: same})
 	}
@@ -126,6 +132,9 @@ func TestNoLockScripts(t *testing.T) {
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			own := append([]row(nil), rows...)
+			if c.script == "release" { // it ends the only hold without a look at the expiry
+				own = slices.DeleteFunc(own, func(r row) bool { return r.Name == "without expiry" })
+			}
 			c.run(t, on(c.keys, c.args, own...))
 		})
 	}
@@ -134,7 +143,7 @@ func TestNoLockScripts(t *testing.T) {
 func TestExtendScript(t *testing.T) {
 	scripttest.Run(t, extend, on("lock", "a 60000",
 		row{Name: "longer", Before: one, Reply: "1", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
-		row{Name: "shorter: written as it is", Args: "a 4000", Before: one, Reply: "1", After: one, Runs: "HGETALL PTTL TIME PEXPIREAT PTTL HSET"},
+		row{Name: "shorter: written as it is", Args: "a 4000", Before: one, Reply: "1", After: one, Runs: "HGETALL PTTL TIME HDEL HSET PEXPIREAT"},
 		row{Name: "one of two", Args: "b 6000", Before: two, Reply: "1", After: "HSET lock fence 7 hold:a @9000 hold:b @6000 owner me PX 9000"},
 		row{Name: "drops what has lapsed", Before: stale, Reply: "1", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
 		row{Name: "its field says more than its key", Args: "b 4000", Before: "HSET lock fence 7 hold:a 9999999999999999 hold:b @3000 owner me PX 9000", Reply: "1",
@@ -143,21 +152,26 @@ func TestExtendScript(t *testing.T) {
 		row{Name: "lapsed", Before: over, Reply: "[nil]", After: same},
 		row{Name: "lapsed, and another hold counts", Args: "old 60000", Before: stale, Reply: "[me]", After: same},
 		row{Name: "another's", Args: "t 60000", Before: one, Reply: "[me]", After: same},
-		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "[nil]"},
+		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "1"},
 		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "PEXPIREAT is forbidden, before Redis 7.0", Old: true, Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "HSET is forbidden", Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "HSET is forbidden, before Redis 7.0", Old: true, Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "HDEL is forbidden", Before: stale, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "two of one lock", Keys: "lock lock", Args: "a b 60000", Before: two, Reply: "2", After: "HSET lock fence 7 hold:a @60000 hold:b @60000 owner me PX 60000"},
 		row{Name: "each with its TTL", Keys: "lock lock", Args: "a b 60000 30000", Before: two, Reply: "2",
 			After: "HSET lock fence 7 hold:a @60000 hold:b @30000 owner me PX 60000"},
 		row{Name: "several, of which not all are there", Keys: "bad free lock lock", Args: "x y z a 60000", Before: "SET bad x; " + one,
 			Reply: "[['WRONGTYPE Operation against a key holding the wrong kind of value'] nil me 1]",
 			After: "SET bad x; HSET lock fence 7 hold:a @60000 owner me PX 60000"},
+		row{Name: "out of memory, before Redis 7.0", OOM: true, Old: true, Before: one, Reply: "1", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "1", After: "HSET lock fence 7 hold:a @60000 owner me PX 60000"},
 	))
 }
 
 func TestReleaseScript(t *testing.T) {
 	scripttest.Run(t, release, on("lock", "a free",
-		row{Name: "the only hold", Before: "SET fence 7; " + one, Reply: "1", After: "SET fence 7", Heard: "free me", Runs: "HGETALL PTTL TIME DEL PUBLISH"},
+		row{Name: "the only hold", Before: "SET fence 7; " + one, Reply: "1", After: "SET fence 7", Heard: "free me", Runs: "HGETALL DEL PUBLISH"},
 		row{Name: "the longer of two", Before: two, Reply: "1", After: "HSET lock fence 7 hold:b @5000 owner me PX 5000"},
 		row{Name: "the shorter of two", Args: "b free", Before: two, Reply: "1", After: "HSET lock fence 7 hold:a @9000 owner me PX 9000"},
 		row{Name: "one of three", Before: "HSET lock fence 7 hold:a @9000 hold:b @5000 hold:c @6000 owner me PX 9000", Reply: "1",
@@ -166,7 +180,9 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "its field says more than its key", Args: "b free", Before: "HSET lock fence 7 hold:a 9999999999999999 hold:b @3000 owner me PX 9000", Reply: "1",
 			After: "HSET lock fence 7 hold:a 9999999999999999 owner me PX 9000"},
 		row{Name: "free", Reply: "nil"},
-		row{Name: "lapsed", Before: over, Reply: "nil", After: same},
+		row{Name: "its time has passed, but nobody has taken the lock", Before: over, Reply: "1", Heard: "free me"},
+		row{Name: "two, which have lapsed", Before: bothOver, Reply: "nil", After: same},
+		row{Name: "without expiry", Before: "HSET lock fence 7 hold:a @9000 owner me", Reply: "1", Heard: "free me"},
 		row{Name: "lapsed, and another hold counts", Args: "old free", Before: stale, Reply: "me", After: same},
 		row{Name: "another's", Args: "t free", Before: one, Reply: "me", After: same},
 		row{Name: "PUBLISH is forbidden", Before: one, Forbid: "PUBLISH", Reply: "1"},
@@ -195,7 +211,7 @@ func TestAdoptScript(t *testing.T) {
 	const args = "a 60000 t you 90000 free"
 	rows := on("lock fence", args,
 		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me",
-			Runs: "HGETALL PTTL TIME GET SET PEXPIREAT PTTL HSET HDEL PUBLISH"},
+			Runs: "HGETALL PTTL TIME GET SET HSET PEXPIREAT HDEL PUBLISH"},
 		row{Name: "the only hold, for less", Time: early, Args: "a 4000 t you 90000 free", Before: "SET fence #5; " + one, Reply: "[#6 you]",
 			After: "SET fence #6 PX 90000; HSET lock fence #6 hold:t @4000 owner you PX 4000", Heard: "free me"},
 		row{Name: "the only hold, and its fence is kept for ever", Args: "a 60000 t you 0 free", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000", Heard: "free me"},
@@ -208,11 +224,18 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "lapsed, and another hold counts", Args: "old 60000 t you 90000 free", Before: stale, Reply: "me", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x; " + one, Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Before: one, Forbid: "SET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "PTTL is forbidden", Before: one, Forbid: "PTTL", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "HDEL is forbidden", Before: one, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
-		row{Name: "HSET is forbidden", Before: one, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; HSET lock fence 7 hold:a @9000 owner me PX 60000"},
+		row{Name: "HSET is forbidden", Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + stale},
+		row{Name: "HSET is forbidden, before Redis 7.0", Old: true, Before: stale, Forbid: "HSET", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + stale},
+		row{Name: "one of two, HSET is forbidden", Before: two, Forbid: "HSET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "one of two, HSET is forbidden, before Redis 7.0", Old: true, Before: two, Forbid: "HSET", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "one of two, HDEL is forbidden", Before: two, Forbid: "HDEL", Reply: "-NOPERM forbidden", After: same},
+		row{Name: "one of two, PEXPIREAT is forbidden", Before: two, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "PUBLISH is forbidden", Before: one, Forbid: "PUBLISH", Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
 		row{Name: "PEXPIREAT is forbidden", Before: one, Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #0 PX 90000; " + one},
-		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "nil", After: "SET fence #0 PX 90000"},
+		row{Name: "the key has lapsed meanwhile", Before: one, Lapsed: "PEXPIREAT", Reply: "[#0 you]", After: "SET fence #0 PX 90000", Heard: "free me"},
+		row{Name: "one of two, the key has lapsed meanwhile", Before: two, Lapsed: "PEXPIREAT", Reply: "[7 me]"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "-OOM", After: same},
 		row{Name: "one of two, out of memory", OOM: true, Before: two, Reply: "[7 me]", After: "HSET lock fence 7 hold:b @5000 hold:t @60000 owner me PX 60000"},
 	)
