@@ -187,7 +187,7 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 		} // or the reply was lost: the vote may be there, and stays unknown
 		return err
 	})
-	if !count.answered.IsZero() { // stragglers get a multiple of this: see patience
+	if !count.answered.IsZero() { // see due, and patience
 		p.pace.Store(max(int64(count.answered.Sub(start)), 1))
 	}
 	return count, said

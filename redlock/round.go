@@ -9,8 +9,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A round asks nodes at once. The stragglers, which were not waited for, go on until due, or until the
-// claim's next round ends them: see nodeVotes.
+// A round asks nodes at once. The stragglers, which were not waited for, go on until due; of those that still wait for
+// their node, the claim's next round takes the place: see nodeVotes.
 type round struct {
 	all context.Context // of its requests
 	end context.CancelCauseFunc
@@ -41,7 +41,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 	count.round, count.enough = newRound(ctx), enough
 	r := &count.round
 	p.withdraw(votes, nil, errOvertaken)
-	votes.begin(r, p.patience())
+	votes.begin(r)
 	requests := make([]request, len(p.nodes))
 	count.mu.Lock() // no answer counts before all are asked
 	for i := range p.nodes {
@@ -106,8 +106,7 @@ func (p *protocol) withdraw(votes *nodeVotes, q *request, why error) {
 // expected reports whether the node has answered the last request to it that has ended.
 func (p *protocol) expected(i int) bool { return !p.silent[i].Load() }
 
-// patience is how long stragglers may take: three times what the quorum took, and 1 … 50 ms. A node
-// that works has answered by then.
+// patience is how long a node that works may take more than the quorum: three times what that took, and 1 … 50 ms.
 func patience(elapsed time.Duration) time.Duration {
 	return min(max(3*elapsed, time.Millisecond), 50*time.Millisecond)
 }

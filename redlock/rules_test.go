@@ -159,7 +159,7 @@ func TestRequests(t *testing.T) {
 		join := func(p *protocol) error {
 			votes, r := newVotes(1, absent), newRound(t.Context())
 			defer r.end(nil)
-			votes.begin(&r, 0)
+			votes.begin(&r)
 			p.join(r.all, c, votes, 0, time.Now().Add(-time.Second))
 			return nil
 		}
@@ -999,7 +999,7 @@ func TestLateAnswers(t *testing.T) {
 func TestJoins(t *testing.T) {
 	votes := newVotes(1, absent)
 	r, later := newRound(t.Context()), newRound(t.Context())
-	votes.begin(&r, 0)
+	votes.begin(&r)
 	if !votes.joins(r.all, 0) || votes.at(0) != unknown {
 		t.Error("joins() of a node without the token = false, want true, and that nobody knows")
 	}
@@ -1007,7 +1007,7 @@ func TestJoins(t *testing.T) {
 		t.Error("joins() of a node that may have the token = true, want false")
 	}
 	votes.set(0, absent)
-	votes.begin(&later, 0)
+	votes.begin(&later)
 	if votes.joins(r.all, 0) || votes.at(0) != absent {
 		t.Error("joins() in a round that is over = true, want false")
 	}
@@ -1041,7 +1041,7 @@ func TestJoinAnswers(t *testing.T) {
 				return c.reply, c.err
 			})
 			votes, r := newVotes(1, absent), newRound(t.Context())
-			votes.begin(&r, 0)
+			votes.begin(&r)
 			p.join(r.all, aClaim(), votes, 0, time.Now().Add(-c.since))
 			if ttl := time.Duration(c.ttl) * time.Millisecond; c.want == present && time.Until(votes.votes[0].until) != ttl+driver.Drift(ttl) {
 				t.Errorf("a node that has joined %v after the extension keeps the token for %v, want %v and the drift", c.since, time.Until(votes.votes[0].until), ttl)

@@ -18,8 +18,7 @@ import (
 //
 // A claim's rounds come one after the other: acquire, write back, extend, release. Each node gets the
 // requests that touch the token in that order, because each waits for the one before it. When a round
-// begins, requests of the last one that are under way get some time more (patience), and those that
-// still wait are not sent any more.
+// begins, requests of the last one that still wait are not sent any more.
 type nodeVotes struct {
 	mu      sync.Mutex
 	votes   []vote
@@ -172,14 +171,11 @@ func (vs *nodeVotes) undone(count *voteCount) error {
 	return errors.Join(answered...)
 }
 
-// begin begins a round. The last round's stragglers are called off after patience.
-func (vs *nodeVotes) begin(r *round, patience time.Duration) {
+// begin begins a round.
+func (vs *nodeVotes) begin(r *round) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.expire()
-	if last := vs.round; last != nil && vs.underWay() {
-		time.AfterFunc(patience, func() { last.end(errOvertaken) })
-	}
 	for i := range vs.votes {
 		vs.votes[i].early = false
 	}
