@@ -71,9 +71,10 @@
 // value are redsync's. If the holder's token does not say that its release will be published, waiters
 // poll; see package luascript.
 //
-// Acquire, Extend and Release are one round of N requests, sent at once. Acquire and Extend wait for
-// the quickest quorum; Release waits for every node that may have the lock. Fences add a round, and
-// so does a failed attempt that got votes.
+// Acquire, Extend and Release are one round of N requests, sent at once. Each waits for the quickest
+// quorum. After Release the lock is free, and the other nodes get rid of it a moment later: a contender
+// that comes before gets a quorum, and the votes of the others when it extends. Fences add a round,
+// and so does a failed attempt that got votes.
 //
 // docs/redlock.md shows why this holds. Sources: "Distributed Locks with Redis"
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/); M. Kleppmann, "How to do
@@ -348,7 +349,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome,
 // Undo is Release of an attempt, or of a lock that was lost. The engine repeats it until nothing is left.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
 	votes := p.votesOf(c)
-	votes.settle(c.Due) // a straggler of a release most often makes the undo needless
+	votes.settle() // the stragglers of a release most often leave nothing to undo
 	if votes.mayHold() == 0 {
 		return nil
 	}

@@ -237,8 +237,8 @@ func (vs *nodeVotes) underWay() bool {
 	return slices.ContainsFunc(vs.votes, func(v vote) bool { return v.busy })
 }
 
-// settle waits until no request is under way, until due at most.
-func (vs *nodeVotes) settle(due time.Time) {
+// settle waits until no request is under way. Each ends by its due time.
+func (vs *nodeVotes) settle() {
 	vs.mu.Lock()
 	if !vs.underWay() {
 		vs.mu.Unlock()
@@ -249,10 +249,7 @@ func (vs *nodeVotes) settle(due time.Time) {
 	}
 	settled := vs.settled
 	vs.mu.Unlock()
-	select {
-	case <-settled:
-	case <-time.After(time.Until(due)):
-	}
+	<-settled
 }
 
 // latest reports whether ctx is of the last round that has begun: each round has a context of its own. The
