@@ -19,7 +19,7 @@ func (p *protocol) rejoin(count *voteCount, c driver.Claim, votes *nodeVotes, st
 		if votes.at(i) != absent {
 			continue
 		}
-		q := &request{p: p, votes: votes, count: count, i: i, ctx: count.round.all, due: p.due(c)}
+		q := &nodeCall{p: p, votes: votes, count: count, i: i, ctx: count.round.all, due: p.due(c)}
 		q.call = func(ctx context.Context, i int) error {
 			p.join(ctx, c, votes, i, start)
 			return errAbsent // it was not there when it was asked for the extension

@@ -21,8 +21,8 @@ func newRound(ctx context.Context) (r round) {
 	return r
 }
 
-// A request is a round's call to one node.
-type request struct {
+// A nodeCall is a round's request to one node.
+type nodeCall struct {
 	p     *protocol
 	votes *nodeVotes
 	count *voteCount // where its answer counts
@@ -42,7 +42,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 	r := &count.round
 	p.withdraw(votes, nil, errOvertaken)
 	votes.begin(r)
-	requests := make([]request, len(p.nodes))
+	calls := make([]nodeCall, len(p.nodes))
 	count.mu.Lock() // no answer counts before all are asked
 	for i := range p.nodes {
 		if !slices.Contains(nodes, i) {
@@ -53,8 +53,8 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 			count.note(i, errAbsent)
 			continue
 		}
-		q := &requests[i]
-		*q = request{p: p, votes: votes, count: count, i: i, ctx: r.all, due: due, call: call}
+		q := &calls[i]
+		*q = nodeCall{p: p, votes: votes, count: count, i: i, ctx: r.all, due: due, call: call}
 		q.submit()
 	}
 	count.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *protocol) ask(ctx context.Context, votes *nodeVotes, nodes []int, due t
 }
 
 // submit sends q when its node is free: each node gets the requests of one claim one after the other.
-func (q *request) submit() {
+func (q *nodeCall) submit() {
 	q.p.requests.Add(1)
 	if q.votes.occupy(q) {
 		go q.send()
@@ -76,7 +76,7 @@ func (q *request) submit() {
 }
 
 // send sends q, and then those that have waited for its node.
-func (q *request) send() {
+func (q *nodeCall) send() {
 	for q != nil {
 		err := q.call(q.ctx, q.i)
 		if err != errAbsent {
@@ -89,15 +89,15 @@ func (q *request) send() {
 }
 
 // late is called when q has waited for its node until it is due.
-func (q *request) late() { q.p.withdraw(q.votes, q, errBusy) }
+func (q *nodeCall) late() { q.p.withdraw(q.votes, q, errBusy) }
 
-func (q *request) end(err error) {
+func (q *nodeCall) end(err error) {
 	q.count.hear(q.i, err)
 	q.p.requests.Done()
 }
 
 // withdraw ends a request that still waits for its node; nil: each of them.
-func (p *protocol) withdraw(votes *nodeVotes, q *request, why error) {
+func (p *protocol) withdraw(votes *nodeVotes, q *nodeCall, why error) {
 	for _, q := range votes.stopWaiting(q) {
 		q.end(&strategy.ServerError{Node: p.nodes[q.i].Name(), Kind: strategy.ErrUnsent, Err: why})
 	}

@@ -29,10 +29,10 @@ type nodeVotes struct {
 // A vote is what is known of the token on one node.
 type vote struct {
 	standing standing
-	until    time.Time  // present: by then the node has dropped it
-	early    bool       // the node keeps no order: a token that was not found may still arrive
-	busy     bool       // a request of this claim to the node is under way
-	waiting  []*request // for that request's end
+	until    time.Time   // present: by then the node has dropped it
+	early    bool        // the node keeps no order: a token that was not found may still arrive
+	busy     bool        // a request of this claim to the node is under way
+	waiting  []*nodeCall // for that request's end
 }
 
 // A standing says whether the token is on a node.
@@ -184,7 +184,7 @@ func (vs *nodeVotes) begin(r *round) {
 
 // occupy occupies q's node for it if no request is under way there, and reports whether it has. If not, q waits until
 // free returns it, or until it is due.
-func (vs *nodeVotes) occupy(q *request) bool {
+func (vs *nodeVotes) occupy(q *nodeCall) bool {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := &vs.votes[q.i]
@@ -198,7 +198,7 @@ func (vs *nodeVotes) occupy(q *request) bool {
 }
 
 // free ends a request's use of its node, and returns the one whose turn it is now; nil: there is none.
-func (vs *nodeVotes) free(i int) (next *request) {
+func (vs *nodeVotes) free(i int) (next *nodeCall) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := &vs.votes[i]
@@ -215,12 +215,12 @@ func (vs *nodeVotes) free(i int) (next *request) {
 }
 
 // stopWaiting takes out a request that waits, and returns it; nil: all that wait.
-func (vs *nodeVotes) stopWaiting(q *request) (out []*request) {
+func (vs *nodeVotes) stopWaiting(q *nodeCall) (out []*nodeCall) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	for i := range vs.votes {
 		v := &vs.votes[i]
-		v.waiting = slices.DeleteFunc(v.waiting, func(other *request) bool {
+		v.waiting = slices.DeleteFunc(v.waiting, func(other *nodeCall) bool {
 			stop := q == nil || q == other
 			if stop {
 				other.timer.Stop()
