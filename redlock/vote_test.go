@@ -838,6 +838,7 @@ func TestUndone(t *testing.T) {
 			c.Due = time.Now().Add(time.Second)
 			_, err = p.Release(t.Context(), c)
 			is(t, "Release()", err)
+			synctest.Wait()
 			if got := fakes[0].has(); got != "" {
 				t.Errorf("the server whose answer was lost has %q after the release, want nothing", got)
 			}
