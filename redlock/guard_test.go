@@ -544,15 +544,15 @@ func TestGuardSettings(t *testing.T) {
 		}
 		s.Close()
 	}
-	// Nodes that do not know their names yet are compared, if they can be: a type that can be may have
-	// something in it that cannot.
+	// One node twice is refused, if nodes can be compared: a type that can be may have something in it that
+	// cannot. The name says nothing: servers behind one proxy have the same, and a node may not know its own yet.
 	for _, c := range []struct {
 		node driver.Node
 		want string
 	}{
 		{named("a"), "nodes 1 and 3 are both a: allowed is each server once"},
 		{named(driver.Unnamed), "nodes 1 and 3 are both"},
-		{struct{ driver.Node }{uncomparable{Node: named(driver.Unnamed)}}, "<nil>"},
+		{struct{ driver.Node }{uncomparable{Node: named("a")}}, "<nil>"},
 	} {
 		s, err := redlock.New([]driver.Node{c.node, named("b"), c.node}, calm)
 		if err == nil {
@@ -562,6 +562,11 @@ func TestGuardSettings(t *testing.T) {
 			t.Errorf("New() with one node twice = %v, want %s", err, c.want)
 		}
 	}
+	s, err := redlock.New([]driver.Node{named("a"), named("a"), named("a")}, calm)
+	if err != nil {
+		t.Fatalf("New() with three nodes of one name = %v, want nil", err)
+	}
+	s.Close()
 }
 
 type uncomparable struct {

@@ -148,8 +148,7 @@ func faultOf(nodes []driver.Node) error {
 			return fmt.Errorf("locks: redlock's node %d is nil: allowed is what the New of a client returns", i+1)
 		}
 		for j, other := range nodes[:i] {
-			same := n.Name() == other.Name() && n.Name() != driver.Unnamed
-			if same || reflect.ValueOf(n).Comparable() && n == other {
+			if reflect.ValueOf(n).Comparable() && n == other { // not by the name: through one proxy all may have the same
 				return fmt.Errorf("locks: redlock's nodes %d and %d are both %s: allowed is each server once", j+1, i+1, n.Name())
 			}
 		}
