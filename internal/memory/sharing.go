@@ -206,10 +206,10 @@ func (s Shares) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, e
 	return s.request(ctx, OpPass, []driver.Claim{c, next}, func(x *step) (driver.Grant, error) {
 		held := x.l.Hold(c.Token)
 		switch {
-		case held == nil:
-			return driver.Grant{}, &strategy.LostError{Name: c.Name}
 		case s.tooMany(next):
 			return driver.Grant{}, errTooMany
+		case held == nil:
+			return driver.Grant{}, &strategy.LostError{Name: c.Name}
 		}
 		wrote, left := x.l.Writes(), PermitsOf(held.Share)-PermitsOf(next.Share)
 		if x.l.Hold(next.Token) != nil { // it was granted its own while it queued

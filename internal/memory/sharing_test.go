@@ -88,14 +88,14 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 		c := on
 		tokens++
 		c.Token = fmt.Sprint("t", tokens)
-		c.Share = int32(1 + random.IntN(2))
+		c.Share = int32(1 + random.IntN(permits+1)) // one too many, too
 		if permits == 0 {
 			c.Share, c.Fences = int32(random.IntN(2)), random.IntN(4)
 		}
 		if queues || random.IntN(3) > 0 {
-			c.Line = fmt.Sprint(map[int32]string{0: "w"}[c.Share], 1+random.IntN(2))
-			if c.Share > 0 {
-				c.Line = "r" + c.Line
+			c.Line = fmt.Sprint("r", 1+random.IntN(2))
+			if c.Share == 0 {
+				c.Line = "w" + c.Line[1:]
 			}
 		}
 		if len(claims) > 0 && random.IntN(4) == 0 {
@@ -122,7 +122,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 			c := again()
 			hold := c
 			hold.Token = driver.HoldToken(c.Token, random.IntN(max(c.Fences, 1)))
-			switch random.IntN(6) {
+			switch random.IntN(7) {
 			case 0:
 				what = fmt.Sprintf("acquire again %+v", told(c))
 				g, err = p.Acquire(ctx, c)
@@ -142,6 +142,15 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				c.Grant.Start = time.Now() // no acquire of it can still arrive
 				err = p.Undo(ctx, c)
 				claims = slices.DeleteFunc(claims, func(x driver.Claim) bool { return x.Token == c.Token })
+			case 5:
+				next := fresh(false)
+				next.Line, next.Fences, next.Beside = "", 0, ""
+				if next.Share = max(next.Share, c.Share); permits > 0 {
+					next.Share = c.Share
+				}
+				claims[len(claims)-1] = next
+				what = fmt.Sprintf("adopt %s by %s", hold.Token, told(next))
+				g, err = p.Adopt(ctx, next, hold.Token)
 			default:
 				what = "extend " + hold.Token
 				_, err = p.Extend(ctx, hold)
