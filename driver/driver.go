@@ -56,8 +56,8 @@ type Protocol interface {
 	// fence. So no two adopt the same hold, and its old user can neither release it nor write after the new one. Errors are
 	// those of Extend; the engine undoes c as after Acquire. A [Notifier] sends what a release of the old hold would send.
 	//
-	// Where owners re-enter, the only hold of an owner becomes c.Owner's. One hold of several stays with its owner, which the
-	// Grant names, and nothing is sent.
+	// Where owners re-enter, the only hold of an owner becomes c.Owner's; one hold of several stays with its owner, which the
+	// Grant names. Nothing is sent: there, waiters wake with the release of any owner.
 	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
 
 	// Inspect reads who holds the lock: Held, Token, TTL, Fence and Queue, and, where owners re-enter, Owner and Holds. The

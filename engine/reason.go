@@ -76,10 +76,11 @@ func (r reason) left(name string) error {
 	return &held
 }
 
-// awaited is whose release a waiter waits for; empty: any. Where several hold the lock, the release of any may do. A
-// waiter that does not queue hears only of the last holder that the queue served.
+// awaited is whose release a waiter waits for; empty: any. Where several hold the lock, the release of any may do. A re-entrant
+// lock may have been adopted by another owner, which is not announced. A waiter that does not queue hears only of the last holder that the
+// queue served.
 func (c *core) awaited(held *strategy.HeldError) string {
-	if c.maxShare > 0 || keepsQueue(c.p) && !c.queues {
+	if c.maxShare > 0 || c.reenters || keepsQueue(c.p) && !c.queues {
 		return ""
 	}
 	return held.Holder

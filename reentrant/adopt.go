@@ -20,7 +20,7 @@ var (
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
 	l := p.names.Of(c.Key)
 	token, owner := boxed(c)
-	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, from, l.TTL.Of(c.TTL), token, owner, l.FenceTTL.Of(c.FenceTTL), l.Free)
+	reply, err := p.Eval(ctx, c.Due, adopt, l.Keys, from, l.TTL.Of(c.TTL), token, owner, l.FenceTTL.Of(c.FenceTTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}

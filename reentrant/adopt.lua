@@ -1,7 +1,7 @@
 -- adopt: replace a hold by a new one, for a caller that has its token. The old token then adopts and
 -- releases nothing. If it is the only hold, the adopter becomes the owner, with a new fence, so that a
--- store refuses the holder before it. The script then notifies waiters, because they wait for the owner
--- that they know. If it is one of several, owner and fence stay.
+-- store refuses the holder before it. If it is one of several, owner and fence stay. Nothing is published: the
+-- lock is not free, and waiters wake with the release of any owner.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its fence counter
@@ -10,7 +10,6 @@
 -- ARGV[3]  the new token
 -- ARGV[4]  the adopter's owner
 -- ARGV[5]  how long the counter outlives the time that its number says, in ms; 0: for ever
--- ARGV[6]  the channel on which waiters listen
 --
 -- Returns  {fence (an integer), owner}: adopted
 --          nil    nobody holds the lock
@@ -27,7 +26,6 @@ if lock.count == 1 then
   prove('HDEL', KEYS[1], 'hold:') -- who may not end the old hold makes no new one
   write(KEYS[1], lock, ends, 'owner', ARGV[4], 'fence', fence, 'hold:' .. ARGV[3], ends)
   redis.call('HDEL', KEYS[1], 'hold:' .. ARGV[1])
-  redis.pcall('PUBLISH', ARGV[6], lock.owner) -- pcall: without it waiters wake at the end of the TTL
   return {fence, ARGV[4]}
 end
 keep(KEYS[1], lock, ARGV[3], ends)
