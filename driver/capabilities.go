@@ -20,12 +20,10 @@ type Notification struct {
 	// Holder does not have the lock any more: it has released it, or another process has adopted it. It is called as in a
 	// [strategy.HeldError].
 	Holder string
-
 	// Token is that of a queued claim, which the servers have made the holder. Grant has the fences, the TTL and the
 	// ServerTime; a zero Grant: the waiter is to ask. See [Queuer].
 	Token string
 	Grant Grant
-
 	// Next says that this line is the first in the queue now, and that the servers have made another the holder: for this long,
 	// unless it extends.
 	Next time.Duration
@@ -53,15 +51,15 @@ type Notifier interface {
 type Queuer interface {
 	Notifier
 
-	// Pass is Release of c and then Acquire of next, which has a Line, in one step: behind those who queue already. nil: next is
+	// Pass is Release of c and then Acquire of next, which has a Line, in one step: behind those who queue before it. nil: next is
 	// granted. *[strategy.HeldError]: next has its place in the queue. Either way c is released. *[strategy.LostError]: c was
 	// not the holder any more. After that, [strategy.ErrRefused] and [strategy.ErrUnsent] nothing has changed. After
 	// [strategy.ErrUnknown] the engine undoes both.
 	Pass(ctx context.Context, c, next Claim) (Grant, error)
 }
 
-// A Sharer is a [Queuer] of a lock that several may hold at a time: each step that frees a part of the lock makes as many waiters
-// holders as there is room for. Pass may name a next that has its place already, with Repeated.
+// A Sharer is a [Queuer] of a lock that several may hold at a time: a step that frees a part of it admits as many waiters as
+// have room. Undo is for all holds of a claim.
 type Sharer interface {
 	Queuer
 	// MaxShare is the greatest [Claim].Share.
@@ -69,13 +67,12 @@ type Sharer interface {
 	// Excludes reports whether nobody gets the one share while somebody holds the other. An Acquire in the context of
 	// such a hold would wait for itself, so the engine refuses it.
 	Excludes(held, asked int32) bool
-	// Groups reports whether any number may hold this share together. Its waiters have a queue of their own, and get in
-	// together: a grant is for all Claim.Holds, which have one fence. Where it does not, a grant by Acquire is for as many as there is
-	// room for, with a fence each; in the queue a claim waits for one.
+	// Groups reports whether any number may hold this share together. They queue apart and get in together: a grant is for all
+	// Claim.Holds, with one fence. Otherwise Acquire grants as many as there is room for, with a fence each, and the queue one.
 	Groups(share int32) bool
 }
 
-// HoldToken is the token of the i-th hold, from 0, of a claim for several. Extend, Release and Adopt are for one of them, Undo for all.
+// HoldToken is the token of the i-th hold, from 0, of a claim for several.
 func HoldToken(token string, i int) string {
 	if i == 0 {
 		return token

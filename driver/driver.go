@@ -55,7 +55,6 @@ type Protocol interface {
 	// Adopt takes a hold over by its token: in one step it extends the hold of the token from, and gives it c.Token and a new
 	// fence. So no two adopt the same hold, and its old user can neither release it nor write after the new one. Errors are
 	// those of Extend; the engine undoes c as after Acquire. A [Notifier] sends what a release of the old hold would send.
-	//
 	// Where owners re-enter, the only hold of an owner becomes c.Owner's; one hold of several stays with its owner, which the
 	// Grant names. Nothing is sent: there, waiters wake with the release of any owner.
 	Adopt(ctx context.Context, c Claim, from string) (Grant, error)
@@ -96,34 +95,31 @@ func (Unsupported) Check(context.Context, strategy.Options) error { return unsup
 
 // A Claim is what one contender asks for, of one lock. The engine fills it in.
 type Claim struct {
-	Name  string        // as the user calls the lock
-	Key   string        // as the servers call it: Options.Key of Name
-	Token string        // of this attempt alone, and of the holder once granted
-	Owner string        // who may re-enter; the Token unless ctx names an owner
-	TTL   time.Duration // for how long the servers are to keep the lock; whole milliseconds
-	Due   time.Time     // when the operation's time-out comes
-
+	Name     string        // as the user calls the lock
+	Key      string        // as the servers call it: Options.Key of Name
+	Token    string        // of this attempt alone, and of the holder once granted
+	Owner    string        // who may re-enter; the Token unless ctx names an owner
+	TTL      time.Duration // for how long the servers are to keep the lock; whole milliseconds
+	Due      time.Time     // when the operation's time-out comes
 	Line     string        // where a [Queuer] notifies this claim, which takes a place in the queue if the lock is held; empty: no place
 	Fences   int           // how many fences Acquire reserves, for as many holds of this process in a row; at most MaxFences; 0: one
 	FenceTTL time.Duration // how long the servers keep a fence after the time that its number says; whole milliseconds; 0: for ever
 	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
 	Holds    int32         // how many holds of that share Acquire asks for, for as many waiters of this process: see [Sharer]; 0: one
 	Beside   string        // Acquire: the token of a hold of the same share. While it is held, the claim is granted, whoever waits: see [Sharer]
-
-	Repeated bool  // Acquire: sent before with this Token, which may have a place in the queue
-	Again    bool  // Acquire: only if Owner holds the lock already: see [Reenterer]
-	Grant    Grant // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
+	Repeated bool          // Acquire: sent before with this Token, which may have a place in the queue
+	Again    bool          // Acquire: only if Owner holds the lock already: see [Reenterer]
+	Grant    Grant         // the last one, of a claim that has one; of a queued claim Start alone: when it was answered
 }
 
 // A Grant is what the servers gave.
 type Grant struct {
-	Start  time.Time     // a moment not after the servers began to count TTL; zero: when the call was made
-	TTL    time.Duration // what the servers count; 0: the claim's
-	Fence  uint64        // greater than that of every earlier hold of the key; all holds of one owner share theirs; 0: none
-	Fences int           // how many holds the grant is for, with the numbers from Fence on; 0: one
-	Owner  string        // what errors and notifications call the holder, where that is not the token: of re-entrant locks
-	State  any           // the protocol's own; it comes back with the claim
-
+	Start      time.Time     // a moment not after the servers began to count TTL; zero: when the call was made
+	TTL        time.Duration // what the servers count; 0: the claim's
+	Fence      uint64        // greater than that of every earlier hold of the key; all holds of one owner share theirs; 0: none
+	Fences     int           // how many holds the grant is for, with the numbers from Fence on; 0: one
+	Owner      string        // what errors and notifications call the holder, where that is not the token: of re-entrant locks
+	State      any           // the protocol's own; it comes back with the claim
 	ServerTime time.Duration // the server's clock when it answered, since 1970: a [Queuer]'s
 
 	// Partial says, also next to an error, that some of several servers have not answered, and may keep something of the

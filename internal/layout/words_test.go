@@ -156,7 +156,7 @@ var typeHomes = map[string][]string{
 	"verdict":   {"conformance", "lab/faults"},                                        // what became of a lock in a play
 	"line":      {"engine"},                                                           // the waiters of one process for one lock
 	"request":   {"clients", "internal/memory", "internal/subscription", "lockstest"}, // what a client asks of a server
-	"turn":      {},                                                                   // in which a process hands a lock over: a moment, and no type
+	"turn":      {"engine"},                                                           // in which a process hands a lock over
 }
 
 // TestOneMeaning finds no such type elsewhere, and no folder on the list that has none.
