@@ -59,19 +59,8 @@ func (l *lock) once(ctx context.Context, asked time.Time) (*lease, error) {
 	if err != nil {
 		return nil, endedBy(ctx, err)
 	}
-	l.begin(ctx, lease, 1, asked)
+	lease.begin(ctx, 1, asked)
 	return lease, nil
-}
-
-// begin starts a lease, and tells the waiters of its owner.
-func (l *lock) begin(ctx context.Context, lease *lease, n int, asked time.Time) {
-	lease.begin(ctx, n, asked)
-	if !l.c.reenters {
-		return
-	}
-	if owner := strategy.OwnerFrom(ctx); owner != "" {
-		l.c.lines.tellOwner(l.key, owner)
-	}
 }
 
 // acquire asks at once, unless others of this process ask or wait already: then it waits in line. If the lock is
@@ -93,7 +82,7 @@ func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
 		lease, first, err := l.askFirst(ctx)
 		switch {
 		case err == nil:
-			l.begin(ctx, lease, 1, asked)
+			lease.begin(ctx, 1, asked)
 			return lease, nil
 		case first == nil:
 			return nil, endedBy(ctx, err)
@@ -113,7 +102,7 @@ func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
 		lease.giveBack()
 		return nil, strategy.ErrClosed
 	}
-	l.begin(ctx, lease, w.n, asked)
+	lease.begin(ctx, w.n, asked)
 	return lease, nil
 }
 
@@ -133,7 +122,7 @@ func (t *target) waitsForItself(ctx context.Context) error {
 func (l *lock) askFirst(ctx context.Context) (lease *lease, w *waiter, err error) {
 	var a answer
 	err = errPanic
-	defer func() { w = l.answered(ctx, lease, a, err) }()
+	defer func() { w = l.firstAnswered(ctx, lease, a, err) }()
 	lease, a, err = l.attempt(ctx, l.claimFor(strategy.OwnerFrom(ctx)), 1)
 	return lease, nil, err
 }
@@ -141,9 +130,9 @@ func (l *lock) askFirst(ctx context.Context) (lease *lease, w *waiter, err error
 // errPanic is what became of an attempt that has not returned: the protocol or an observer panicked.
 var errPanic = errors.New("panic in an attempt")
 
-// answered takes in a first attempt. If the lock was granted, and keeps others out, the lease serves the line next. If the
+// firstAnswered takes in a first attempt. If the lock was granted, and keeps others out, the lease serves the line next. If the
 // caller has to wait, it is the first in line, as w.
-func (l *lock) answered(ctx context.Context, lease *lease, a answer, err error) (w *waiter) {
+func (l *lock) firstAnswered(ctx context.Context, lease *lease, a answer, err error) (w *waiter) {
 	ls, key, waits := l.c.lines, l.lineKey(), l.worthWaiting(ctx, err)
 	ls.mu.Lock()
 	ln := ls.byKey[key]

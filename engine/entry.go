@@ -54,8 +54,8 @@ func (e *queueEntry) believed(d directGrant) (g driver.Grant, ok bool) {
 	return g, ok
 }
 
-// newClaim is the claim of a new attempt of w, the first: for as many holds as stand behind it and can have them, if several may
-// hold the lock; and with as many fences as may be handed over.
+// newClaim is the claim of a new attempt of w, the first: if several may hold the lock, for w and those behind it who want the same; and
+// with as many fences as may be handed over.
 func (ln *line) newClaim(w *waiter) driver.Claim {
 	c := w.claimFor(w.named)
 	c.Beside, ln.beside = ln.beside, ""
@@ -101,8 +101,8 @@ func (ln *line) claimOfHead(w *waiter) driver.Claim {
 	return c
 }
 
-// answered takes in the answer to the attempt that w, the head, made with c at start.
-func (ln *line) answered(w *waiter, c driver.Claim, l *lease, a answer, err error, start time.Time) {
+// headAnswered takes in the answer to the attempt that w, the head, made with c at start.
+func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err error, start time.Time) {
 	held := errors.Is(err, strategy.ErrHeld)
 	if e := ln.entry; w.c.queues {
 		switch {
@@ -131,7 +131,7 @@ func (ln *line) answered(w *waiter, c driver.Claim, l *lease, a answer, err erro
 	if t == nil {
 		t = newTurn()
 	}
-	ln.gotAll(w, l, t, a.Holds)
+	ln.gotHolds(w, l, t, a.Holds)
 }
 
 // inherit gives w, the head, the lock if the servers have said that they granted it to the line. Or w has to ask, because the message does
@@ -156,16 +156,19 @@ func (ln *line) inherit(w *waiter) step {
 	}
 	l := newLease(e.c, e.claimOf(w), g, g.Start)
 	l.unconfirmed = true
-	ln.gotAll(w, l, newTurn(), g.Holds)
+	ln.gotHolds(w, l, newTurn(), g.Holds)
 	w.lease = l
 	return take
 }
 
-// gotAll is got for a grant of several holds: the others are for those who are first then. What nobody wants is given back.
-func (ln *line) gotAll(w *waiter, l *lease, t *turn, holds int32) {
+// gotHolds is got for a grant of several holds: the others are for those who are first then. What nobody wants is given back.
+func (ln *line) gotHolds(w *waiter, l *lease, t *turn, holds int32) {
 	ln.got(w, l, t)
+	if g := &l.claim.Grant; holds > 1 && g.Fence != 0 {
+		g.Fences = 1 // each hold has one
+	}
 	for i := 1; i < int(holds); i++ {
-		other := l.another(i)
+		other := l.hold(i)
 		if len(ln.waiters) > 0 && ln.waiters[0].c == l.c && ln.waiters[0].share == l.claim.Share {
 			next := ln.waiters[0]
 			if other.turn = newTurn(); next.named != "" {
@@ -179,8 +182,8 @@ func (ln *line) gotAll(w *waiter, l *lease, t *turn, holds int32) {
 	}
 }
 
-// another is the lease of the i-th hold of l's grant.
-func (l *lease) another(i int) *lease {
+// hold is the lease of the i-th hold of l's grant.
+func (l *lease) hold(i int) *lease {
 	c := l.claim
 	c.Token = driver.HoldToken(c.Token, i)
 	c.Owner = c.Token

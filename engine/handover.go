@@ -22,8 +22,8 @@ import (
 // processes find the lock free.
 const handOverLimit = 2 * time.Millisecond
 
-// pauseAfterTurn is how long the line pauses on average after a turn, for each hand-over in it, but not for
-// longer than the turn. It is a tenth of what a release and an acquire would have left to others.
+// pauseAfterTurn is how long the line pauses after a turn, on average, for each hand-over in it, and no longer
+// than a turn for all. It is a tenth of what a release and an acquire would have left to others.
 const pauseAfterTurn = 10 * time.Microsecond
 
 // A turn is the time in which a process hands on a lock that it has got.
@@ -55,10 +55,10 @@ func (l *lease) release(ctx context.Context, c driver.Claim) (err error) {
 		return nil
 	case s.entry != nil:
 		err = s.ln.pass(ctx, l, c, s.entry)
+	case s.ln != nil:
+		err = s.ln.release(ctx, l, c)
 	default:
-		if err = l.c.release(ctx, c); s.ln != nil {
-			s.ln.released(l, err)
-		}
+		err = l.c.release(ctx, c)
 	}
 	if l.unconfirmed && errors.Is(err, strategy.ErrLost) {
 		l.c.undo(c) // it may still have its place in the queue
@@ -177,22 +177,31 @@ func (ln *line) pass(ctx context.Context, l *lease, c driver.Claim, e *queueEntr
 	next := e.claim
 	next.Line, next.Repeated, next.Holds, next.Grant = ln.all.id, e.sent, 0, driver.Grant{}
 	next.Due = start.Add(e.c.o.OpTimeout)
-	g, err := l.c.pass(uncancelled(ctx), &c, next)
-	got := outcomeOf(g, err)
-	if got == noEffect { // without a successor, then
-		err = l.c.release(ctx, c)
-	}
-	ln.change(func() {
-		if ln.passed(l, e, got, g, start, err); ln.head != nil {
-			ln.head.wake() // it has slept through the request
-		}
-	})
-	switch got {
+	g, err := driver.Grant{}, errPanic
+	defer func() {
+		ln.change(func() {
+			if ln.passed(l, e, g, start, err); ln.head != nil {
+				ln.head.wake() // it has slept through the request
+			}
+		})
+	}()
+	g, err = l.c.pass(uncancelled(ctx), &c, next)
+	switch outcomeOf(g, err) {
 	case held:
 		return nil
+	case noEffect: // without a successor, then
+		return l.c.release(ctx, c)
 	case unknown:
 		l.c.undo(c)
 	}
+	return err
+}
+
+// release gives up l's claim c, and then the line goes on.
+func (ln *line) release(ctx context.Context, l *lease, c driver.Claim) error {
+	err := errPanic
+	defer func() { ln.released(l, err) }()
+	err = l.c.release(ctx, c)
 	return err
 }
 
@@ -211,7 +220,8 @@ func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) 
 }
 
 // passed takes in the answer to a pass of l that asked for e.
-func (ln *line) passed(l *lease, e *queueEntry, got outcome, g driver.Grant, start time.Time, err error) {
+func (ln *line) passed(l *lease, e *queueEntry, g driver.Grant, start time.Time, err error) {
+	got := outcomeOf(g, err)
 	e.claim.Line = ln.all.id
 	switch {
 	case got == held && g.Place > 0:

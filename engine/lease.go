@@ -171,10 +171,13 @@ func (l *lease) holder() string {
 	return l.claim.Token
 }
 
-// begin reports that the caller has the lock, and starts what runs from then on even if nobody asks.
+// begin reports that the caller has the lock, also to the waiters of its owner, and starts what runs from then on even if nobody asks.
 // ctx, n and asked are those of the call: which attempt got the lock, and when the call began.
 func (l *lease) begin(ctx context.Context, n int, asked time.Time) {
 	l.start = holdstart.From(ctx)
+	if owner := strategy.OwnerFrom(ctx); l.c.reenters && owner != "" {
+		l.c.lines.tellOwner(l.claim.Key, owner)
+	}
 	if l.c.o.Observe == nil && !l.unconfirmed {
 		return // nobody to notify: the deadline is checked when somebody asks
 	}

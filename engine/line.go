@@ -37,7 +37,7 @@ type line struct {
 	lineKey
 	waiters []*waiter
 	state   state
-	head    *waiter  // who acts for the line, in waiting and asking; in asking nil: a caller that makes its first attempt
+	head    *waiter  // who acts for the line; nil in asking: a caller that makes its first attempt
 	effects []func() // to be run when the mutex is given up
 
 	why     reason        // why the last to ask did not get the lock, or who got it
@@ -56,7 +56,7 @@ type line struct {
 type state uint8
 
 const (
-	idle      state = iota // nothing yet
+	idle      state = iota // nothing: the first waiter, if there is one, becomes the head
 	waiting                // the head acts: it sleeps until it has reason to ask
 	asking                 // an attempt is under way
 	holding                // a lease of this process keeps all others out: nobody asks
@@ -78,9 +78,8 @@ const (
 	ends                  // what the line did is over: the holder is gone, or the lock is where nobody here knows
 )
 
-// after is the state after an event. What is not in it changes nothing.
-var after = map[state]map[event]state{
-	idle:      {asks: asking},
+// transitions are the states after each event. What is not in it changes nothing.
+var transitions = map[state]map[event]state{
 	waiting:   {asks: asking, granted: holding, admitted: idle, passes: passing, leaves: idle},
 	asking:    {granted: holding, admitted: idle, refused: waiting, leaves: idle, ends: idle},
 	holding:   {releases: releasing, passes: passing, ends: idle},
@@ -89,7 +88,7 @@ var after = map[state]map[event]state{
 }
 
 func (s state) on(e event) state {
-	if next, ok := after[s][e]; ok {
+	if next, ok := transitions[s][e]; ok {
 		return next
 	}
 	return s
@@ -107,8 +106,8 @@ func (ls *lines) open(key lineKey) *line {
 // change lets f change the line, and settles what follows.
 func (ln *line) change(f func()) {
 	ln.all.mu.Lock()
+	defer ln.unlock()
 	f()
-	ln.unlock()
 }
 
 // unlock settles what follows from a change, gives up the mutex, and then does what needs none.
@@ -150,7 +149,7 @@ func (ln *line) settle() {
 }
 
 // join takes the last place in line, for a waiter whose ctx names an owner. nil: there is no line, so the caller makes its
-// first attempt, and then calls answered.
+// first attempt, and then calls firstAnswered.
 func (ls *lines) join(t *target, named string) *waiter {
 	ls.mu.Lock()
 	key := t.lineKey()
@@ -257,8 +256,10 @@ func (ln *line) report(c *core, err error) {
 		return
 	}
 	for _, w := range ln.waiters {
-		w.failed = err
-		w.wake()
+		if w.c.o.OpTimeout <= c.o.OpTimeout { // who waits longer for an answer may get one
+			w.failed = err
+			w.wake()
+		}
 	}
 }
 

@@ -91,9 +91,9 @@ func (t *target) jitter(n int) time.Duration {
 	return rand.N(max(t.c.o.Backoff(max(n, 1)), time.Microsecond)) + 1
 }
 
-// pause is how long a head sleeps after n attempts, if no message ends that. listening says that it hears of a release.
-func (t *target) pause(n int, why reason, listening bool) time.Duration {
-	o, jitter := &t.c.o, t.jitter(n)
+// pause is how long a head sleeps, if no message ends that: at random, as jitter is. listening says that it hears of a release.
+func (t *target) pause(jitter time.Duration, why reason, listening bool) time.Duration {
+	o := &t.c.o
 	listening = listening && !why.silent
 	if why.held == nil || why.until.IsZero() {
 		if listening {

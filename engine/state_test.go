@@ -9,7 +9,7 @@ import (
 func TestStates(t *testing.T) {
 	const table = `
 	after      asks   granted  admitted  refused  releases   passes   leaves  ends
-	idle       asking .        .         .        .          .        .       .
+	idle       .      .        .         .        .          .        .       .
 	waiting    asking holding  idle      .        .          passing  idle    .
 	asking     .      holding  idle      waiting  .          .        idle    idle
 	holding    .      .        .         .        releasing  passing  .       idle

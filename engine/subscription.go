@@ -17,7 +17,8 @@ type subscription struct {
 	broken  bool        // it has ended by itself
 	without time.Time   // until when not to subscribe again
 	freed   []string    // holders that have released since the last attempt began
-	token   string      // of the line's claim in the servers' queue; empty: none
+	token   string      // of the line's last claim that may be in the servers' queue
+	count   int         // of the subscriptions so far
 	direct  directGrant // what the last message says that the token was granted, until the head looks; zero: nothing
 	first   time.Time   // the line has heard that it is the first in the queue: until when the holder has the lock
 }
@@ -50,8 +51,8 @@ func (ln *line) subscribed(c *core, queue bool, end func()) {
 	ln.end, ln.queue = func() { end(); c.subscribed.Add(-1) }, queue
 }
 
-// unheard takes in that a subscription, begun at start, has failed.
-func (ln *line) unheard(c *core, start time.Time, err error) {
+// notSubscribed takes in that a subscription, begun at start, has failed.
+func (ln *line) notSubscribed(c *core, start time.Time, err error) {
 	pause := 10 * time.Since(start) // one that hangs must not delay every attempt
 	if errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrUnsupported) {
 		pause = c.o.TTL // the reason may pass: LOADING, too many clients
@@ -65,6 +66,7 @@ func (ln *line) unsubscribe() {
 		ln.later(ln.end)
 	}
 	ln.end, ln.broken = nil, false
+	ln.count++
 }
 
 // hearsGrants reports whether a direct grant would be heard.
@@ -92,11 +94,21 @@ func (s *subscription) grantHeard() (d directGrant, ok bool) {
 	return d, !d.at.IsZero()
 }
 
-// notify takes in a notification. A direct grant of another token is not this line's.
-func (ln *line) notify(n driver.Notification) {
-	now := time.Now()
-	ln.all.mu.Lock()
-	defer ln.all.mu.Unlock()
+// listener is what the next subscription calls. It does nothing any more once that has ended.
+func (ln *line) listener() func(driver.Notification) {
+	count := ln.count
+	return func(n driver.Notification) {
+		now := time.Now()
+		ln.all.mu.Lock()
+		defer ln.all.mu.Unlock()
+		if ln.count == count {
+			ln.notify(n, now)
+		}
+	}
+}
+
+// notify takes in a notification that came now. A direct grant of another token is not this line's.
+func (ln *line) notify(n driver.Notification, now time.Time) {
 	switch {
 	case n.Broken():
 		ln.broken = true

@@ -41,7 +41,8 @@ type rest struct {
 	until     time.Time
 	reason    int  // for which reason of the line
 	listening bool // it hears of a release
-	alone     bool // it has no subscription, and goes on without: subscriptions that never last must not set the pace
+	without   bool // it has no subscription, and goes on without: subscriptions that never last must not set the pace
+	jitter    time.Duration
 }
 
 func newWaiter(t *target, ln *line, named string) *waiter {
@@ -85,6 +86,9 @@ func (w *waiter) wait(ctx context.Context) (*lease, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		if w.rest.jitter == 0 {
+			w.rest.jitter = w.jitter(w.n) // here: the mutex is not held while a user's function runs
+		}
 		do, until, err := w.next(timeup.Over(ctx))
 		var l *lease
 		switch do {
@@ -95,7 +99,7 @@ func (w *waiter) wait(ctx context.Context) (*lease, error) {
 		case askAgain:
 			l, err = w.askAgain(ctx)
 		case subscribe:
-			w.rest.alone = !w.subscribe(ctx)
+			w.rest.without = !w.subscribe(ctx)
 		case giveUp:
 			err = w.gaveUp(ctx, nil)
 		case sleep:
@@ -153,13 +157,12 @@ func (w *waiter) nextAsHead() (do step, until time.Time) {
 		reasonToAsk = true // its own release will not come: its owner may acquire the lock again
 	}
 	w.acted, w.ownerHolds = true, false
-	if do = ln.inherit(w); do != sleep {
-		return do, until
-	}
-	if !reasonToAsk {
-		do, until = w.restOn(ln.why)
-	} else {
+	switch do = ln.inherit(w); {
+	case do != sleep:
+	case reasonToAsk:
 		do = ask
+	default:
+		do, until = w.restOn(ln.why)
 	}
 	if do == ask {
 		ln.on(asks)
@@ -170,14 +173,14 @@ func (w *waiter) nextAsHead() (do step, until time.Time) {
 // restOn decides how long the head sleeps for this reason, and whether it has to subscribe first, or to ask.
 func (w *waiter) restOn(why reason) (do step, until time.Time) {
 	ln, listening := w.ln, false
-	if why.held != nil && w.c.o.Wait != strategy.WaitPoll && !w.rest.alone {
+	if why.held != nil && w.c.o.Wait != strategy.WaitPoll && !w.rest.without {
 		needed, there := ln.needs(w.c.queues)
 		switch {
 		case needed:
 			return subscribe, until
 		case ln.broken:
 			ln.unsubscribe()
-			w.rest.alone = true
+			w.rest.without = true
 		case there && w.c.queues && !ln.full && (ln.entry == nil || !ln.entry.queued):
 			return ask, until // for a place in the queue
 		default:
@@ -200,7 +203,7 @@ func (w *waiter) restOn(why reason) (do step, until time.Time) {
 		w.rest.since = now
 	}
 	if w.rest.until.IsZero() || w.rest.reason != why.n || w.rest.listening != listening {
-		w.rest.until, w.rest.reason, w.rest.listening = now.Add(w.pause(w.n, why, listening)), why.n, listening
+		w.rest.until, w.rest.reason, w.rest.listening = now.Add(w.pause(w.rest.jitter, why, listening)), why.n, listening
 	}
 	until = w.rest.until
 	if last := w.lastQuestion(why); !last.IsZero() && last.Before(until) {
@@ -243,7 +246,7 @@ func (w *waiter) ask(ctx context.Context) (*lease, error) {
 	done()
 	goesOn := w.worthWaiting(ctx, err)
 	w.ln.change(func() {
-		w.ln.answered(w, c, l, a, err, start)
+		w.ln.headAnswered(w, c, l, a, err, start)
 		switch {
 		case err == nil:
 		case goesOn:
@@ -292,8 +295,10 @@ func (w *waiter) subscribe(ctx context.Context) bool {
 	if w.c.queues {
 		c.Line = w.ln.all.id
 	}
+	var hear func(driver.Notification)
 	w.ln.change(func() {
 		w.ln.unsubscribe() // the last head waited in another way
+		hear = w.ln.listener()
 		if w.ln.entry != nil {
 			// After a fail-over the line subscribes at another server, whose clock must not be compared with the old server's. So no
 			// direct grant counts until an attempt has been answered again.
@@ -301,11 +306,12 @@ func (w *waiter) subscribe(ctx context.Context) bool {
 		}
 	})
 	start := time.Now()
-	end, err := w.c.p.(driver.Notifier).Watch(ctx, c, w.ln.notify)
+	end, err := w.c.p.(driver.Notifier).Watch(ctx, c, hear)
 	w.ln.change(func() {
 		switch {
+		case err != nil && timeup.Over(ctx): // that says nothing of the servers
 		case err != nil:
-			w.ln.unheard(w.c, start, err)
+			w.ln.notSubscribed(w.c, start, err)
 		case w.ln.head != w:
 			w.ln.later(end) // another head subscribes
 		default:
