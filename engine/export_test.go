@@ -45,3 +45,13 @@ func UnderWay(s strategy.Strategy) int { return s.(*engine).group.Active() }
 
 // ProtocolOf is what the strategy asks.
 func ProtocolOf(s strategy.Strategy) driver.Protocol { return s.(*engine).p }
+
+// Locked reports whether somebody has the mutex of the lines now.
+func Locked(s strategy.Strategy) bool {
+	ls := s.(*engine).lines
+	if !ls.mu.TryLock() {
+		return true
+	}
+	ls.mu.Unlock()
+	return false
+}
