@@ -157,9 +157,9 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", acquireShared, fences.Expiry+fences.Numbers+queue.Enqueue+queue.Entries+grantLua+eachLua+acquireLua)
-	release = driver.NewJointScript("release", releaseShared, fences.Expiry+fences.Numbers+queue.Entries+grantLua+eachLua+releaseLua)
-	pass    = driver.NewScript("pass", queue.Enqueue+fences.Expiry+fences.Numbers+queue.Entries+grantLua+passLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, fences.Numbers+queue.Enqueue+queue.Entries+grantLua+eachLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, fences.Numbers+queue.Entries+grantLua+eachLua+releaseLua)
+	pass    = driver.NewScript("pass", queue.Enqueue+fences.Numbers+queue.Entries+grantLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
 )
 

@@ -126,7 +126,7 @@ var (
 	//go:embed release.lua
 	releaseLua string
 
-	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + phasesLua
+	shared = holderset.Lua + fences.Numbers + queue.Entries + phasesLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
 	extend  = driver.NewScript("extend", shared+holderset.Extend)

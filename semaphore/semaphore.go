@@ -126,7 +126,7 @@ var (
 	//go:embed limit.lua
 	limitLua string
 
-	shared = holderset.Lua + fences.Expiry + fences.Numbers + queue.Entries + permitsLua
+	shared = holderset.Lua + fences.Numbers + queue.Entries + permitsLua
 
 	acquire = driver.NewScript("acquire", queue.Enqueue+shared+acquireLua)
 	extend  = driver.NewScript("extend", shared+holderset.Extend)
