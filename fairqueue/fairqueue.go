@@ -119,7 +119,8 @@
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over grant.lua. What other
 // algorithms share is in internal/algorithm/queue and internal/algorithm/fences. acquire.lua and
 // release.lua begin with their common case, locks that nobody else wants, which a few commands
-// serve for all; each.lua serves the others one at a time.
+// serve for all; each.lua serves the others one at a time. A script is sent with what it needs in
+// front: `locks script -n fairqueue/acquire` prints all of it.
 //
 // Redis 6.2 or later, or Valkey.
 //
