@@ -27,9 +27,46 @@
 --          place. The counter may have advanced, and dead waiters may have left the queue. NOPERM of GETEX,
 --          where ARGV[5] is not 1 or Redis is older than 7.0: it has its place
 --
--- acquire_fast.lua, which stands before this script, has set n, ttl, reserve, keep, entry and unproven,
--- and has granted what it could: the replies are in granted.
+-- The functions that it calls stand before it: see numbers.lua, enqueue.lua, grant.lua and each.lua.
+local n, ttl, reserve, keep, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5] == '1'
 
+-- The common case: nobody holds the locks, and nobody queues. It serves all of them with few commands. What
+-- it does not grant is left to acquire. A counter may have advanced then. That is harmless: fences rise, and
+-- may leave numbers out.
+local granted = {} -- the reply to each
+if reserve < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0 then
+  local clock, fence, lasts, expires
+  if reserve == 1 then
+    local now = redis.call('TIME')
+    clock = now[1] .. string.sub('00000' .. now[2], -6)
+    fence = tonumber(clock)
+    lasts, expires = redis.pcall('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), {expiry(fence, keep)}
+  end
+
+  -- Issues the next fence of a lock, and returns it. That is the clock, if the counter is behind it. A counter
+  -- of 16 characters, as many as the clock has, and at least 1e15, is a fence. All others are left to acquire.
+  local function issue(i)
+    local counter, last = KEYS[2 * n + i], lasts[i]
+    if last == false then -- there is no counter; or it is no string, which NX leaves as it is
+      local first = fence + 512
+      local set = redis.pcall('SET', counter, first, 'NX', expiry(first, keep))
+      return set and set.ok and first
+    end
+    local count = tonumber(last)
+    if count and #last == #clock and count >= 1e15 and count < fence then
+      return redis.pcall('SET', counter, clock, unpack(expires)).ok and fence
+    end
+  end
+
+  for i = 1, n do
+    local first = reserve == 0 and 0 or issue(i)
+    -- NX: another of them may have asked for the same lock
+    local set = first and redis.pcall('SET', KEYS[i], ARGV[5 + i], 'NX', 'PX', ttl)
+    if set and set.ok then granted[i] = first end
+  end
+end
+
+-- All other cases, one lock at a time.
 local function acquire(i)
   local lock, queue, counter, token = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[5 + i]
   if unproven and redis.acl_check_cmd then -- Redis 7.0
@@ -46,7 +83,7 @@ local function acquire(i)
   if unproven or redis.pcall('EXISTS', lock, queue) ~= 0 then
     holder = redis.call('GET', lock)
     if not holder then -- it has expired, or was deleted: no release has granted it
-      holder, left, now = grant_next(lock, queue, counter, keep, entry) -- grant.lua, which stands before this script
+      holder, left, now = grant_next(lock, queue, counter, keep, entry)
     end
   end
   if holder and holder ~= token then
@@ -54,7 +91,7 @@ local function acquire(i)
     local held = {holder, left}
     if entry ~= '' then
       now = now or redis.call('TIME')
-      held = {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl, ARGV[7])} -- enqueue.lua, likewise
+      held = {holder, left, tonumber(now[1]), tonumber(now[2]), enqueue(queue, entry, left, ttl, ARGV[7])}
     end
     redis.call('GETEX', lock) -- a replica refuses it: what it says may be out of date. Last: after a write the queue gets memory that there is not
     return held
@@ -67,7 +104,7 @@ local function acquire(i)
   end
   if reserve > 0 then
     local err
-    fence, reserved, err = next_fences(counter, reserve, redis.call('TIME')) -- numbers.lua, likewise
+    fence, reserved, err = next_fences(counter, reserve, redis.call('TIME'))
     if err then return err end
     issue_fences(counter, fence, reserved, keep) -- first: if it fails, no lock is left behind
   end
@@ -77,4 +114,4 @@ local function acquire(i)
   return fence
 end
 
-return each(n, acquire, granted) -- each.lua
+return each(n, acquire, granted)

@@ -12,7 +12,7 @@ var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = driver.NewScript("adopt", fences.Expiry+fences.Numbers+adoptLua)
+	adopt = driver.NewScript("adopt", fences.Numbers+adoptLua)
 )
 
 // Adopt replaces the holder's token by c's, and gives the hold a new fence.

@@ -8,7 +8,7 @@
 --
 -- Returns  the reply to a single caller, or an array with the reply to each of several
 local function each(n, answer, answers)
-  if n == 1 then return answer(1) end
+  if n == 1 then return answers[1] or answer(1) end
   for i = 1, n do
     if answers[i] == nil then
       local ok, reply = pcall(answer, i)

@@ -117,11 +117,10 @@
 //	                          token that was released while nobody queued, or adopted by another
 //
 // The scripts: acquire.lua, release.lua and pass.lua are the algorithm, over grant.lua. What other
-// algorithms share is in internal/algorithm/queue and internal/algorithm/fences. Then come two shortcuts:
-// acquire_fast.lua and release_fast.lua stand before acquire and release and answer their
-// common case, a lock that nobody else wants, with fewer commands.
-// each.lua makes a script a joint one. To change the release, change release.lua, and
-// release_fast.lua if it concerns a lock for which nobody queues.
+// algorithms share is in internal/algorithm/queue and internal/algorithm/fences. acquire.lua and
+// release.lua begin with their common case, locks that nobody else wants, which a few commands
+// serve for all; each.lua serves the others one at a time. A script is sent with what it needs in
+// front: `locks script -n fairqueue/acquire` prints all of it.
 //
 // Redis 6.2 or later, or Valkey.
 //
@@ -150,12 +149,8 @@ var (
 	//go:embed each.lua
 	eachLua string
 
-	//go:embed acquire_fast.lua
-	acquireFastLua string
 	//go:embed acquire.lua
 	acquireLua string
-	//go:embed release_fast.lua
-	releaseFastLua string
 	//go:embed release.lua
 	releaseLua string
 	//go:embed pass.lua
@@ -163,9 +158,9 @@ var (
 	//go:embed extend.lua
 	extendLua string
 
-	acquire = driver.NewJointScript("acquire", acquireShared, fences.Expiry+acquireFastLua+eachLua+queue.Enqueue+fences.Numbers+queue.Entries+grantLua+acquireLua)
-	release = driver.NewJointScript("release", releaseShared, releaseFastLua+eachLua+fences.Expiry+fences.Numbers+queue.Entries+grantLua+releaseLua)
-	pass    = driver.NewScript("pass", queue.Enqueue+fences.Expiry+fences.Numbers+queue.Entries+grantLua+passLua)
+	acquire = driver.NewJointScript("acquire", acquireShared, fences.Numbers+queue.Enqueue+queue.Entries+grantLua+eachLua+acquireLua)
+	release = driver.NewJointScript("release", releaseShared, fences.Numbers+queue.Entries+grantLua+eachLua+releaseLua)
+	pass    = driver.NewScript("pass", queue.Enqueue+fences.Numbers+queue.Entries+grantLua+passLua)
 	extend  = driver.NewScript("extend", extendLua)
 )
 

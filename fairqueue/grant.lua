@@ -5,7 +5,7 @@
 -- entry. After its first write it raises no error: where the queue cannot be served, a release is a
 -- mere release.
 --
--- keep     how long the counter is to last: the caller's, as an entry does not say it; see expiry.lua
+-- keep     how long the counter is to last: the caller's, as an entry does not say it; see numbers.lua
 -- Returns  the holder's token, its TTL, the reply of TIME
 --          nil  no successor: the caller deletes or overwrites the lock
 local function grant_next(lock, queue, counter, keep, caller_entry)

@@ -20,9 +20,29 @@
 -- Errors   WRONGTYPE (the lock's key is no lock), NOPERM: the lock is as it was
 -- Works also when Redis is out of memory: see grant_next.
 --
--- release_fast.lua, which stands before this script, has set n and entry, and has found that this
--- is not the common case.
+-- The functions that it calls stand before it: see grant.lua and each.lua.
+local n, entry = #KEYS / 3, ARGV[1]
 
+-- The common case: all still hold their locks, and nobody queues. It serves all of them with few commands.
+local answers = {}
+if entry == '' then
+  local holders, held = redis.pcall('MGET', unpack(KEYS, 1, n)), 0
+  for i = 1, n do
+    if holders[i] == ARGV[2 + i] then held = held + 1 end
+  end
+  local free = held == n and redis.pcall('EXISTS', unpack(KEYS, n + 1, 2 * n)) == 0
+  local deleted = free and redis.pcall('DEL', unpack(KEYS, 1, n))
+  if type(deleted) == 'number' then
+    local released = {} -- two may release the same lock: the first has released it, the second finds none
+    for i = 1, n do
+      answers[i] = not released[KEYS[i]] and 1
+      if deleted < n then released[KEYS[i]] = true end
+      if answers[i] then redis.pcall('PUBLISH', ARGV[2 + n + i], ARGV[2 + i]) end -- a hint: where it is forbidden, the release stands
+    end
+  end
+end
+
+-- All other cases, one lock at a time.
 local function release(i)
   local lock, queue, counter, token, freed = KEYS[i], KEYS[n + i], KEYS[2 * n + i], ARGV[2 + i], ARGV[2 + n + i]
   local first
@@ -35,11 +55,11 @@ local function release(i)
     if first then tell_first(queue, 1) end -- it asks how long the holder has: queue.lua
     return holder
   end
-  if not grant_next(lock, queue, counter, tonumber(ARGV[2])) then -- grant.lua, which stands before this script
+  if not grant_next(lock, queue, counter, tonumber(ARGV[2])) then
     redis.call('DEL', lock)
-    redis.pcall('PUBLISH', freed, token) -- a hint: where it is forbidden, the release stands
+    redis.pcall('PUBLISH', freed, token) -- a hint, likewise
   end
   return 1
 end
 
-return each(n, release, {}) -- each.lua
+return each(n, release, answers)

@@ -26,11 +26,11 @@ func TestAcquireFastScript(t *testing.T) {
 		return row{Name: name, Before: before, Reply: fence, After: "SET fence " + fence + " PX 90000; SET lock mine PX 60000", Runs: runs}
 	}
 	const (
-		ready = "EXISTS TIME SET SET"
-		slow  = "EXISTS TIME SET SET EXISTS TIME GET SET SET" // the counter is put back, and the rest begins
+		ready = "EXISTS TIME MGET SET SET"
+		slow  = "EXISTS TIME MGET EXISTS TIME GET SET SET" // the rest begins
 	)
 	scripttest.Run(t, acquire, on(keys, args,
-		fast("no counter", "", "#512", "EXISTS TIME SET SET SET"),
+		fast("no counter", "", "#512", ready),
 		fast("the counter is behind the clock", "SET fence #-700", "#0", ready),
 		fast("one behind the clock", "SET fence #-1", "#0", ready),
 		fast("at the clock", "SET fence #0", "#1", slow),
@@ -42,25 +42,26 @@ func TestAcquireFastScript(t *testing.T) {
 			Reply: "#5000001", After: "SET fence #5000001 PX 95000; SET lock mine PX 60000", Runs: slow},
 		row{Name: "the last fence", Before: "SET fence 9007199254740990",
 			Reply: "9007199254740991", After: "SET fence 9007199254740991 PX 7307199344740; SET lock mine PX 60000", Runs: slow},
-		row{Name: "kept for ever, no counter", Args: "60000 1 0 '' '' mine", Reply: "#512", After: "SET fence #512; SET lock mine PX 60000", Runs: "EXISTS TIME SET SET SET"},
+		row{Name: "kept for ever, no counter", Args: "60000 1 0 '' '' mine", Reply: "#512", After: "SET fence #512; SET lock mine PX 60000", Runs: ready},
 		row{Name: "kept for ever", Args: "60000 1 0 '' '' mine", Before: "SET fence #-700 PX 7000", Reply: "#0", After: "SET fence #0; SET lock mine PX 60000", Runs: ready},
 		row{Name: "kept for ever, and ahead of the clock", Args: "60000 1 0 '' '' mine", Before: "SET fence #700 PX 7000", Reply: "#701",
 			After: "SET fence #701; SET lock mine PX 60000", Runs: slow},
 		fast("spelt as a fraction", "SET fence 1.50000000000e15", "#0", ready),
 		row{Name: "spelt as a fraction, and longer", Before: "SET fence 1.500000000000e15",
-			Reply: "-FENCE the counter fence holds no fence: 1.500000000000e15", After: same, Runs: "EXISTS TIME SET SET EXISTS TIME GET"},
+			Reply: "-FENCE the counter fence holds no fence: 1.500000000000e15", After: same, Runs: "EXISTS TIME MGET EXISTS TIME GET"},
 		row{Name: "as long as the clock, and less", Before: "SET fence 0x00000000000001",
 			Reply: "-FENCE the counter fence holds no fence: 0x00000000000001", After: same},
 		row{Name: "as long as the clock, and no number", Before: "SET fence nan(00000000000)",
 			Reply: "-FENCE the counter fence holds no fence: nan(00000000000)", After: same},
-		row{Name: "a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same, Runs: "EXISTS TIME SET EXISTS TIME GET"},
+		row{Name: "a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same, Runs: "EXISTS TIME MGET SET EXISTS TIME GET"},
 		row{Name: "without fences", Args: "60000 0 90000 '' '' mine", Before: "SET fence seven",
 			Reply: "0", After: "SET fence seven; SET lock mine PX 60000", Runs: "EXISTS SET"},
 		row{Name: "the lock may not be written", Before: "SET fence #-700", Forbid: "SET/lock",
-			Reply: "-NOPERM forbidden", After: "SET fence #1 PX 90000", Runs: "EXISTS TIME SET SET EXISTS TIME GET SET SET"},
+			Reply: "-NOPERM forbidden", After: "SET fence #1 PX 90000", Runs: "EXISTS TIME MGET SET SET EXISTS TIME GET SET SET"},
 		row{Name: "the counter may not be written", Before: "SET fence #-700", Forbid: "SET/fence", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "EXISTS is forbidden", Forbid: "EXISTS", Reply: "#512", After: "SET fence #512 PX 90000; SET lock mine PX 60000",
 			Runs: "EXISTS EXISTS GET LINDEX TIME GET SET SET"},
+		row{Name: "MGET is forbidden", Before: "SET fence #-700", Forbid: "MGET", Reply: "#0", After: "SET fence #0 PX 90000; SET lock mine PX 60000"},
 		row{Name: "out of memory", OOM: true, Reply: "-OOM"},
 	))
 	scripttest.Run(t, acquire, on(keys, args, scripttest.BadCounters(row{})...))
@@ -242,15 +243,16 @@ func TestReleaseScript(t *testing.T) {
 	const undo = "'line 1000 1 mine' 90000 mine free"
 	scripttest.Run(t, release, on(keys, args,
 		// Nobody queues.
-		row{Name: "held", Before: "SET fence 7; SET lock mine PX 7000", Reply: "1", After: "SET fence 7", Heard: "free mine", Runs: "GET EXISTS DEL PUBLISH"},
-		row{Name: "gone", Before: "SET fence 7", Reply: "nil", After: same, Runs: "GET GETEX"},
-		row{Name: "gone meanwhile", Before: "SET lock mine PX 7000", Lapsed: "DEL", Reply: "nil", Runs: "GET EXISTS DEL GETEX"},
+		row{Name: "held", Before: "SET fence 7; SET lock mine PX 7000", Reply: "1", After: "SET fence 7", Heard: "free mine", Runs: "MGET EXISTS DEL PUBLISH"},
+		row{Name: "gone", Before: "SET fence 7", Reply: "nil", After: same, Runs: "MGET GETEX"},
+		row{Name: "gone meanwhile", Before: "SET lock mine PX 7000", Lapsed: "DEL", Reply: "1", Heard: "free mine"},
 		row{Name: "another's", Before: "SET lock other PX 7000", Reply: "other", After: same},
 		row{Name: "another's, and somebody queues", Before: "SET lock other PX 7000; RPUSH queue 'a 1000 0 first'", Listening: "queue:a", Reply: "other", After: same},
 		row{Name: "no lock", Before: "RPUSH lock x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "DEL is forbidden", Before: "SET lock mine PX 7000", Forbid: "DEL", Reply: "-NOPERM forbidden", After: same},
 		row{Name: "EXISTS is forbidden", Before: "SET lock mine PX 7000", Forbid: "EXISTS", Reply: "1", Heard: "free mine",
-			Runs: "GET EXISTS GETEX LINDEX DEL PUBLISH"},
+			Runs: "MGET EXISTS GETEX LINDEX DEL PUBLISH"},
+		row{Name: "MGET is forbidden", Before: "SET lock mine PX 7000", Forbid: "MGET", Reply: "1", Heard: "free mine"},
 		row{Name: "PUBLISH is forbidden", Before: "SET lock mine PX 7000", Forbid: "PUBLISH", Reply: "1"},
 		row{Name: "PUBLISH and EXISTS are forbidden", Before: "SET lock mine PX 7000", Forbid: "PUBLISH EXISTS", Reply: "1"},
 		row{Name: "out of memory", OOM: true, Before: "SET lock mine PX 7000", Reply: "1", Heard: "free mine"},
@@ -277,7 +279,7 @@ func TestReleaseScript(t *testing.T) {
 		// Somebody queues.
 		row{Name: "the first in the queue is granted the lock", Before: "SET fence #-700; SET lock mine PX 7000; RPUSH queue 'a 1000 256 first' 'b 2000 0 next'", Listening: "queue:a queue:b",
 			Reply: "1", After: "SET fence #255 PX 90000; SET lock first PX 1000; RPUSH queue 'b 2000 0 next'",
-			Heard: "queue:a 'grant #0 256 1000 1700000000 42 first'; queue:b 'next 1000'", Runs: "GET EXISTS GETEX LINDEX TIME GET LPOP PUBSUB SET SET PUBLISH LINDEX PUBLISH"},
+			Heard: "queue:a 'grant #0 256 1000 1700000000 42 first'; queue:b 'next 1000'", Runs: "MGET EXISTS GETEX LINDEX TIME GET LPOP PUBSUB SET SET PUBLISH LINDEX PUBLISH"},
 		row{Name: "its fences are far ahead of the clock: the counter expires after its own time", Before: "SET fence #5000000 PX 100; SET lock mine PX 7000; RPUSH queue 'a 1000 256 first'", Listening: "queue:a",
 			Reply: "1", After: "SET fence #5000001 PX 95000; SET lock first PX 1000", Heard: "queue:a 'grant #5000001 1 1000 1700000000 42 first'"},
 		row{Name: "its fences are kept for ever", Args: "'' 0 mine free", Before: "SET fence #-700 PX 7000; SET lock mine PX 7000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",

@@ -12,7 +12,7 @@ var (
 	//go:embed adopt.lua
 	adoptLua string
 
-	adopt = driver.NewScript("adopt", fences.Expiry+fences.Numbers+adoptLua)
+	adopt = driver.NewScript("adopt", fences.Numbers+adoptLua)
 )
 
 // Adopt puts c's token in the place of the holder's, with a fence of its own.

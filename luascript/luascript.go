@@ -100,7 +100,7 @@ var (
 	//go:embed release.lua
 	releaseLua string
 
-	acquire = driver.NewScript("acquire", fences.Expiry+fences.Numbers+acquireLua)
+	acquire = driver.NewScript("acquire", fences.Numbers+acquireLua)
 	extend  = driver.NewScript("extend", extendLua)
 	release = driver.NewScript("release", releaseLua)
 )

@@ -38,7 +38,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := checkNoCluster(ctx, due, n); err != nil {
 			return err
 		}
-		if err := rediskit.LoadScripts(ctx, due, n, acquire, extend, release, writeback, join, adopt, inspect, check); err != nil {
+		if err := rediskit.LoadScripts(ctx, due, n, p.Scripts()...); err != nil {
 			return err
 		}
 		if err := rediskit.CheckScripts(ctx, due, n, p.rights(c, o.Wait)...); err != nil {
@@ -71,6 +71,11 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Scripts are all that this algorithm sends.
+func (p *protocol) Scripts() []*driver.Script {
+	return []*driver.Script{acquire, extend, release, writeback, join, adopt, inspect, check, bootstrap}
 }
 
 // rights are what the scripts cannot do without. PUBLISH is one of them only if Options.Wait is

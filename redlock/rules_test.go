@@ -574,8 +574,8 @@ func TestCheck(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), "n1: ") {
 			t.Errorf("Check() where %q fails = %v, want the node's name", c.at, err)
 		}
-		if want := 9; c.at == "" && loaded != want {
-			t.Errorf("Check() loads %d scripts, want %d: all but Bootstrap's, and its own", loaded, want)
+		if want := 10; c.at == "" && loaded != want {
+			t.Errorf("Check() loads %d scripts, want %d: all of redlock's, and its own", loaded, want)
 		}
 	}
 }

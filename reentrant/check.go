@@ -15,7 +15,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, extend, release, inspect, adopt, force); err != nil {
+		if err := rediskit.LoadScripts(ctx, c.Due, p, p.Scripts()...); err != nil {
 			return err
 		}
 		if err := rediskit.CheckScripts(ctx, c.Due, p, rights(p.names.Of(c.Key), o.Wait)...); err != nil {
@@ -23,6 +23,11 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		}
 		return rediskit.CheckWatch(ctx, c, o.Wait, p)
 	})
+}
+
+// Scripts are all that this algorithm sends.
+func (p *protocol) Scripts() []*driver.Script {
+	return []*driver.Script{acquire, extend, release, inspect, adopt, force}
 }
 
 // rights are the least that the scripts need, and PUBLISH if the caller demands notifications.

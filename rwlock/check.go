@@ -16,7 +16,7 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
 			return err
 		}
-		if err := rediskit.LoadScripts(ctx, c.Due, p, acquire, extend, release, pass, inspect, adopt); err != nil {
+		if err := rediskit.LoadScripts(ctx, c.Due, p, p.Scripts()...); err != nil {
 			return err
 		}
 		if err := rediskit.CheckScripts(ctx, c.Due, p, rights(p.Names.Of(c.Key), c.Token, o.Wait)...); err != nil {
@@ -24,6 +24,11 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 		}
 		return rediskit.CheckWatch(ctx, c, o.Wait, p)
 	})
+}
+
+// Scripts are all that this algorithm sends.
+func (p *protocol) Scripts() []*driver.Script {
+	return []*driver.Script{acquire, extend, release, pass, inspect, adopt}
 }
 
 // rights are what the scripts cannot do without, and what the way to wait needs that the user asked for.

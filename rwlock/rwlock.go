@@ -138,14 +138,14 @@ var (
 	//go:embed pass.lua
 	passLua string
 
-	rest   = holderset.Lua + fences.Numbers + queue.Entries + phasesLua
-	shared = fences.Expiry + rest
+	rest   = holderset.Lua + queue.Entries + phasesLua
+	shared = fences.Numbers + rest
 	admits = queue.Enqueue + rest + admitLua
 
-	acquire = driver.NewScript("acquire", fences.Expiry+holderset.Alone+acquireFastLua+admits+acquireLua)
+	acquire = driver.NewScript("acquire", fences.Numbers+holderset.Alone+acquireFastLua+admits+acquireLua)
 	extend  = driver.NewScript("extend", shared+holderset.Extend)
 	release = driver.NewScript("release", releaseFastLua+shared+releaseLua)
-	pass    = driver.NewScript("pass", fences.Expiry+admits+passLua)
+	pass    = driver.NewScript("pass", fences.Numbers+admits+passLua)
 )
 
 // A claim's Share says what it asks for.

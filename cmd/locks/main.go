@@ -8,6 +8,7 @@
 //	locks release --help
 //	locks check --help
 //	locks bootstrap --help
+//	locks script --help
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
 // not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
@@ -45,9 +46,9 @@ func rootCommand() *cobra.Command {
 		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
 		Short: "Redis locks: held for a command, inspected, and taken away",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nlocks list shows all that are held, locks watch says when one changes hands, and\nlocks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock.",
+			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nlocks list shows all that are held, locks watch says when one changes hands, and\nlocks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock. locks script prints what runs on them.",
 	}
-	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(), bootstrapCommand(), manCommand())
+	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(), bootstrapCommand(), scriptCommand(), manCommand())
 	root.AddCommand(watchCommands()...)
 	return root
 }

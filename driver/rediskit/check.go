@@ -89,6 +89,16 @@ var (
 	noLua = driver.NewScript("no Lua", "no Lua")
 )
 
+// Scripts are all that a protocol sends: those that its own method Scripts returns, and that of CheckScripts. nil: it sends
+// none. `locks script` prints them.
+func Scripts(p driver.Protocol) []*driver.Script {
+	s, ok := p.(interface{ Scripts() []*driver.Script })
+	if !ok {
+		return nil
+	}
+	return append(s.Scripts(), rights)
+}
+
 // LoadScripts has a server load the scripts of a protocol, and that of CheckScripts, so that no client meets with
 // NOSCRIPT at the first locks: programs count such errors, and may stop calling. It needs one right more than the
 // locks, and a server that refuses it costs nothing but that. Of a cluster one master loads them.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,24 @@ func TestCheckClaim(t *testing.T) {
 	for fenceTTL, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, -1: 0} {
 		c := rediskit.CheckClaim(strategy.Options{Key: key, FenceTTL: fenceTTL})
 		equal(t, "FenceTTL", c.FenceTTL, want)
+	}
+}
+
+// scripted is a protocol that sends a script.
+type scripted struct{ driver.Protocol }
+
+var scriptOne = driver.NewScript("one", "return 1")
+
+func (scripted) Scripts() []*driver.Script { return []*driver.Script{scriptOne} }
+
+// TestScripts: they are a protocol's own, and that of its Check; one that sends none has none.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	if got := rediskit.Scripts(scripted{}); !slices.Equal(got, []*driver.Script{scriptOne, rediskit.Rights}) {
+		t.Errorf("Scripts = %v, want one, and rights", got)
+	}
+	if got := rediskit.Scripts(struct{ driver.Protocol }{}); got != nil {
+		t.Errorf("Scripts of a protocol that has none = %v", got)
 	}
 }
 

@@ -1,4 +1,4 @@
--- numbers: the numbers of the next holds. Prepended, after expiry.lua, to the scripts that grant.
+-- numbers: the numbers of the next holds. Prepended to the scripts that grant.
 --
 -- The first number is the stored one plus one, so it is greater than every number issued before.
 -- It is also at least the server's time in microseconds, which rises faster than locks are granted. So
@@ -34,7 +34,14 @@ local function next_fences(counter, reserve, now)
   return first, reserve
 end
 
--- Stores the last of the numbers, before the lock is set. keep: see expiry.lua.
+-- Returns the options of SET for a counter that holds this fence. It expires keep ms (0: never) after the time that
+-- its number says, however late it is stored. So when the counter is gone, the server's time is past the number, even
+-- if the clock was ahead and was set back.
+local function expiry(fence, keep)
+  if keep > 0 then return 'PXAT', math.floor(fence / 1000) + keep .. '' end -- Lua makes a string of it faster than Redis
+end
+
+-- Stores the last of the numbers, before the lock is set. keep: see expiry.
 -- (Redis writes whole numbers below 2^53 in full, and string.format takes longer than the SET.)
 local function issue_fences(counter, first, reserved, keep)
   local last = first + reserved - 1

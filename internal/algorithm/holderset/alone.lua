@@ -1,4 +1,4 @@
--- alone: a grant of a lock that is free. It stands, after expiry.lua, before all other functions that acquire.lua needs: defining
+-- alone: a grant of a lock that is free. It stands, after numbers.lua, before all other functions that acquire.lua needs: defining
 -- those takes longer than this.
 --
 -- The fence is the clock, if the counter is behind it: see numbers.lua for all other cases. A counter of 16 characters, as many as
@@ -7,7 +7,7 @@
 -- lock     its key, which is not there
 -- member   becomes the holder
 -- ttl      for so many ms
--- keep     see expiry.lua
+-- keep     see numbers.lua
 -- Returns  the fence; nil: acquire.lua is to grant the lock, and nothing has changed
 -- Raises OOM, NOPERM, READONLY: the member is no holder. The counter may have advanced, which is harmless: fences rise, and may
 -- leave numbers out.

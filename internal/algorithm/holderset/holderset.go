@@ -19,7 +19,7 @@ var (
 	//go:embed holders.lua
 	Lua string
 
-	// Alone grants a lock that is free, before Lua. It needs [fences.Expiry] before it.
+	// Alone grants a lock that is free, before Lua. It needs [fences.Numbers] before it.
 	//
 	//go:embed alone.lua
 	Alone string
