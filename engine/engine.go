@@ -5,14 +5,15 @@
 //
 //	internal/lifecycle   what Close waits for
 //	internal/scheduler   one timer for all renewals and deadlines
-//	internal/waitline    a FIFO of waiters
 //	internal/undo        releases that are repeated until the servers confirm
-//	lease                one hold: its deadline, its loss, its end
+//	outcome, lease       what a request has done; one hold, with its deadline, its loss, its end
 //	probe, renewal       keeping it alive; at once when a server is back that was away
 //	attempt              one request to acquire
-//	subscription, line   the waiters of this process, and what they hear from the servers
+//	line                 the waiters of this process for one lock: what they do, as a table of states and events
+//	subscription, entry  what a line hears from the servers, and what they know of it
 //	handover             how a lock passes from one holder to the next
-//	acquire              waiting: from the end of the line to the lock
+//	acquire, waiter      waiting: from the end of the line to the lock
+//	reason               why the lock is not to be had, and how long to sleep
 //	share                shares of a lock
 package engine
 

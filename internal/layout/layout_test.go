@@ -77,7 +77,7 @@ func wing(name string) (at int) {
 // other algorithm.
 var floors = [][]string{
 	{"internal/child", "internal/contract", "internal/holdstart", "internal/timeup", "internal/token"},
-	{"strategy", "engine/internal/lifecycle", "engine/internal/scheduler", "engine/internal/waitline"},
+	{"strategy", "engine/internal/lifecycle", "engine/internal/scheduler"},
 	{"driver", "election", "multilock", "internal/cli", "internal/client", "internal/subscription", "telemetry"},
 	{"engine/internal/undo", "internal/algorithm/fences", "internal/algorithm/keycache"},
 	{"engine", "driver/rediskit"},

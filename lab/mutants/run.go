@@ -44,7 +44,6 @@ var subjects = []subject{
 	{"engine/internal/lifecycle", []judge{{"engine/internal/lifecycle", ""}, {"engine", ""}, {"conformance", "^TestMemory$"}}},
 	{"engine/internal/scheduler", []judge{{"engine/internal/scheduler", ""}, {"engine", ""}}},
 	{"engine/internal/undo", []judge{{"engine/internal/undo", ""}, {"engine", ""}}},
-	{"engine/internal/waitline", []judge{{"engine/internal/waitline", ""}, {"engine", ""}}},
 	{"driver", []judge{{"driver", ""}, {"engine", ""}}},
 	{"driver/rediskit", []judge{{"driver/rediskit", ""}, {"engine", ""}}},
 	{"strategy", []judge{{"strategy", ""}, {"engine", ""}, {"conformance", "^TestMemory$"}}},
