@@ -12,9 +12,11 @@
 -- ARGV[6]  its entry in the queue; empty: it does not queue
 -- ARGV[7]  1: it has asked with this entry before
 -- ARGV[8]  1: prove that the user may release and renew, also if nobody holds permits
---          ARGV[7] and ARGV[8] are left out if both are empty
+-- ARGV[9]  how many fences to reserve, if several; otherwise left out
+--          ARGV[7] and ARGV[8] are left out, too, if both are empty then
 --
 -- Returns  the fence (an integer): granted
+--          {fence, fences, 1}: granted, with so many fences, if these are several
 --          {token, ms, taken, limit}: too few are free; the hold that ends first, and when; how many permits are taken, and
 --            how many there are
 --          {token, ms, taken, limit, seconds, microseconds, place, before}: the same; the server's time; the contender's
@@ -27,14 +29,12 @@
 local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local held = held_members(s, ARGV[4])
-if held then -- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
-  local fence, err = grant(s, ARGV[4], #held, s.now + ARGV[3])
-  return fence or err
-end
+-- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
+if held then return grant_caller(s, #held, ARGV[9]) end -- admit.lua
 
-local reply = too_many(s) -- admit.lua
+local reply = too_many(s)
 if not reply then
-  reply = admit(s, serve(s, ARGV[6]))
+  reply = admit(s, serve(s, ARGV[6]), ARGV[9])
   if reply then return reply end
   reply = refuse(s)
 end

@@ -8,16 +8,23 @@ local function too_many(s)
   end
 end
 
--- Gives the contender its permits, if they are free. It has none yet. unwanted: see serve. Sets rest, how many permits are free.
--- Returns the reply of acquire.lua; nil: it has to wait
-local function admit(s, unwanted)
+-- Makes the contender the holder of permits, with as many fences as reserve says; nil: one. Returns the reply of acquire.lua.
+local function grant_caller(s, permits, reserve)
+  local fence, reserved, err = grant(s, ARGV[4], permits, s.now + ARGV[3], tonumber(reserve) or 1)
+  return err or reserved > 1 and {fence, reserved, 1} or fence
+end
+
+-- Gives the contender its permits, if they are free. It has none yet. unwanted: see serve. reserve: see grant_caller. Sets rest,
+-- how many permits are free. Returns the reply of acquire.lua; nil: it has to wait
+local function admit(s, unwanted, reserve)
   local permits, entry = tonumber(ARGV[5]), ARGV[6]
   s.rest = free(s)
   if not unwanted or permits > s.rest then return nil end
   prove_rights(s, member(ARGV[4], 1))
-  local fence, err = grant(s, ARGV[4], permits, s.now + ARGV[3])
-  if fence and ARGV[7] == '1' and redis.pcall('LREM', s.queue, 1, entry) == 1 then serve(s, nil, true) end -- what is left is the next one's
-  return fence or err
+  local reply = grant_caller(s, permits, reserve)
+  local granted = type(reply) == 'number' or not reply.err
+  if granted and ARGV[7] == '1' and redis.pcall('LREM', s.queue, 1, entry) == 1 then serve(s, nil, true) end -- what is left is the next one's
+  return reply
 end
 
 -- Gives the contender its place, if it queues. Returns the reply of acquire.lua.

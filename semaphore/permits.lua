@@ -54,13 +54,14 @@ local function remove_permits(s, token)
 end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
--- Returns  the fence; nil, error
-local function grant(s, token, permits, ends)
-  local fence, _, err = next_fences(s.counter, 1, s.time)
-  if err then return nil, err end
-  issue_fences(s.counter, fence, 1, s.keep)
+-- reserve  how many fences: for it, and for those to whom its process hands the permits on
+-- Returns  the first fence, how many; nil, nil, error
+local function grant(s, token, permits, ends, reserve)
+  local fence, reserved, err = next_fences(s.counter, reserve, s.time)
+  if err then return nil, nil, err end
+  issue_fences(s.counter, fence, reserved, s.keep)
   hold(s, members(token, permits), ends)
-  return fence
+  return fence, reserved
 end
 
 -- Tells the first in the queue that it is first, and when to ask.
@@ -77,9 +78,9 @@ local function serve_entry(s, channel, ms, permits, token)
     return true
   end
   if is_held(s, member(token, 1)) then return true end -- the entry is out of date
-  local held, fence = pcall(grant, s, token, permits, s.now + ms)
+  local held, fence, reserved = pcall(grant, s, token, permits, s.now + ms, 16)
   if not held then return false end
-  if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
+  if type(redis.pcall('PUBLISH', channel, grant_message(fence, reserved, ms, s.time, token))) ~= 'number' then
     pcall(remove_permits, s, token) -- its holder would not know
     return false
   end

@@ -33,9 +33,11 @@
 //   - A dead holder does not keep its permits for ever: they are free after its TTL.
 //   - Fairness: processes are served in the order in which they came, and the callers of a process in theirs. A waiter for
 //     many permits is not overtaken by waiters for few.
-//   - Fencing: each hold has a number greater than all that were issued before it. With several holders at a
-//     time a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that
-//     it knows to be gone.
+//   - Fencing: each hold has a number of its own. It is greater than that of the hold before it on the same permit, and than all
+//     that were issued when no permit is taken. So the numbers of a semaphore of one permit rise as those of any lock. Those of permits
+//     that are held at the same time come in any order, because each process hands its permits on with numbers that it has
+//     reserved before. So a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that it
+//     knows to be gone.
 //   - Quiet waiting: a waiter sleeps until it has its permits. The requests for an acquisition do not grow with
 //     the number of waiters.
 //
@@ -233,9 +235,10 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	l := p.Names.Of(c.Key)
 	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, wanted(c), queue.Entry(c, wanted(c))}
 	asked, prove := queue.Asked(c), holderset.Prove(l)
-	if asked+prove != "" {
+	if asked+prove != "" || c.Fences > 1 {
 		args = append(args, asked, prove)
 	}
+	args = append(args, reserves(c)...)
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
 	if err != nil {
 		return driver.Grant{}, err
@@ -248,10 +251,28 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 // wanted is how many permits c asks for.
 func wanted(c driver.Claim) int { return int(max(c.Share, 1)) }
 
-// acquired reads the reply of an acquire. Where too few permits are free, it says how many are taken, of how many, after
-// the hold that ends first and its TTL.
+// reserves is the argument that says how many fences c reserves, if these are several.
+func reserves(c driver.Claim) []any {
+	if c.Fences > 1 {
+		return []any{c.Fences}
+	}
+	return nil
+}
+
+// acquired reads the reply of an acquire. With several fences it is the first, how many they are, and for how many holds. Where too
+// few permits are free, it says how many are taken, of how many, after the hold that ends first and its TTL.
 func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	r, _ := reply.([]any)
+	if len(r) == 3 {
+		fences, ok := r[1].(int64)
+		holds, ok2 := r[2].(int64)
+		if _, fence := r[0].(int64); !fence || !ok || !ok2 || fences < 1 || fences > int64(max(c.Fences, 1)) || holds != 1 {
+			return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
+		}
+		g, err := p.Acquired(c, r[0])
+		g.Fences, g.Holds = int(fences), int32(holds)
+		return g, err
+	}
 	if len(r) < 4 {
 		return p.Acquired(c, reply)
 	}
@@ -296,8 +317,9 @@ func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) er
 // Pass is Release of c and Acquire of next, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, p.permits, l.FenceTTL.Of(next.FenceTTL), l.TTL.Of(next.TTL), next.Token, wanted(next),
-		queue.Entry(next, wanted(next)), queue.Asked(next), c.Token, l.Free)
+	args := []any{p.permits, l.FenceTTL.Of(next.FenceTTL), l.TTL.Of(next.TTL), next.Token, wanted(next), queue.Entry(next, wanted(next)),
+		queue.Asked(next), c.Token, l.Free}
+	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, append(args, reserves(next)...)...)
 	if err != nil {
 		return driver.Grant{}, err
 	}

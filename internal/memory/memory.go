@@ -370,7 +370,7 @@ func (m *Server) queued(c driver.Claim) int {
 // asked for, and a Token: a claim that differs in one of them is not there.
 func entryOf(c driver.Claim) func(driver.Claim) bool {
 	entry := func(c driver.Claim) driver.Claim {
-		return driver.Claim{Line: c.Line, TTL: driver.SuccessorTTL(c.TTL), Fences: max(c.Fences, 1), Share: c.Share, Token: c.Token}
+		return driver.Claim{Line: c.Line, TTL: driver.SuccessorTTL(c.TTL), Fences: max(c.Fences, 1), Holds: max(c.Holds, 1), Share: c.Share, Token: c.Token}
 	}
 	return func(x driver.Claim) bool { return entry(x) == entry(c) }
 }

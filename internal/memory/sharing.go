@@ -414,7 +414,7 @@ func (x *step) serve(wrote bool) {
 		x.moved = true
 		switch {
 		case c.Token == x.c.Token:
-			x.granted = x.grant(c, c.TTL)
+			x.granted = x.grant(x.c, x.c.TTL)
 		case w == nil || x.l.Hold(c.Token) != nil: // dead, or granted already
 		case x.tooMany(c):
 			x.told = append(x.told, func() { w.tell(driver.Notification{Next: time.Millisecond}) })
@@ -464,12 +464,12 @@ func (x *step) unwanted() bool {
 }
 
 // grant makes c a holder for ttl, or all the readers that it is for. The fence is new, and readers share it; if readers find the
-// lock held, they have that of the holders. A writer has as many as it asks for.
+// lock held, they have that of the holders. A writer has as many as it asks for, and so has who gets permits.
 func (x *step) grant(c driver.Claim, ttl time.Duration) driver.Grant {
 	reads, tokens := x.Groups(c.Share), x.tokens(c)
 	g := driver.Grant{Fence: x.lastFence(c.Key), Fences: len(tokens)}
 	if !reads || len(x.l.Holds) == 0 || g.Fence == 0 {
-		if reads || x.Permits > 0 {
+		if reads {
 			c.Fences = 1
 		}
 		fence, n := x.nextFences(c)
@@ -498,6 +498,22 @@ func (s Shares) tokens(c driver.Claim) []string {
 	}
 	return all
 }
+
+// entry is what c has in the queue. Who waits for permits gets the same number of fences, whatever it asks for.
+func (s Shares) entry(c driver.Claim) driver.Claim {
+	if s.Permits > 0 {
+		c.Fences = 16
+	}
+	return c
+}
+
+func (s Shares) enqueue(c driver.Claim, behind int) (kept bool) {
+	return s.Server.enqueue(s.entry(c), behind)
+}
+
+func (s Shares) queued(c driver.Claim) int { return s.Server.queued(s.entry(c)) }
+
+func (s Shares) dequeue(c driver.Claim) { s.Server.dequeue(s.entry(c)) }
 
 // heads are the first in the queue: of a lock to read and to write, the first reader and the first writer.
 func (s Shares) heads(queue []driver.Claim) (heads []driver.Claim) {

@@ -88,9 +88,9 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 		c := on
 		tokens++
 		c.Token = fmt.Sprint("t", tokens)
-		c.Share = int32(1 + random.IntN(permits+1)) // one too many, too
+		c.Share, c.Fences = int32(1+random.IntN(permits+1)), random.IntN(4) // one permit too many, too
 		if permits == 0 {
-			c.Share, c.Fences = int32(random.IntN(2)), random.IntN(4)
+			c.Share = int32(random.IntN(2))
 		}
 		if queues || random.IntN(3) > 0 {
 			c.Line = fmt.Sprint("r", 1+random.IntN(2))
