@@ -24,6 +24,9 @@ local function limit(s)
   return s.limit
 end
 
+-- Returns the token of the i-th of several holds that were granted at once: driver.HoldToken.
+local function hold_token(token, i) return i > 1 and i .. '.' .. token or token end
+
 -- Returns the i-th permit of the token.
 local function member(token, i) return 'permit:' .. token .. (i > 1 and ':' .. i or '') end
 
@@ -44,10 +47,14 @@ end
 -- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.
 local function free(s) return limit(s) - (read(s, 'ZCARD') or 0) end
 
--- Takes the permits of the token out. Returns how many; nil: it held none.
-local function remove_permits(s, token)
-  local n = 0
-  while (n == 0 or s.count ~= 0) and remove(s, member(token, n + 1)) do n = n + 1 end
+-- Takes the permits of the token out; holds: of so many holds. Returns how many; nil: it held none.
+local function remove_permits(s, token, holds)
+  local n, asked = 0, false
+  for i = 1, holds or 1 do
+    local own, permit = hold_token(token, i), 1
+    while not (asked and s.count == 0) and remove(s, member(own, permit)) do n, permit, asked = n + 1, permit + 1, true end
+    asked = true
+  end
   if n == 0 then return nil end
   shorten(s)
   return n
@@ -55,12 +62,18 @@ end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
 -- reserve  how many fences: for it, and for those to whom its process hands the permits on
--- Returns  the first fence, how many; nil, nil, error
-local function grant(s, token, permits, ends, reserve)
-  local fence, reserved, err = next_fences(s.counter, reserve, s.time)
+-- holds    so many holds of so many permits (hold_token), with a fence each and none reserved, if there are several; nil: one
+-- Returns  the first fence, how many for a hold; nil, nil, error
+local function grant(s, token, permits, ends, reserve, holds)
+  local several = holds and holds > 1
+  local fence, reserved, err = next_fences(s.counter, several and 1 or reserve, s.time)
   if err then return nil, nil, err end
-  issue_fences(s.counter, fence, reserved, s.keep)
-  hold(s, members(token, permits), ends)
+  issue_fences(s.counter, fence, several and holds or reserved, s.keep)
+  local all = members(token, permits)
+  for i = 2, holds or 1 do
+    for _, m in ipairs(members(hold_token(token, i), permits)) do all[#all + 1] = m end
+  end
+  hold(s, all, ends)
   return fence, reserved
 end
 

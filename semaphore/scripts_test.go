@@ -154,6 +154,28 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "several fences, and it is the first in the queue", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1 '' 16",
 			Before: "SET fence #-1; " + two + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "[#0 16 1]",
 			After: "SET fence #15 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000; RPUSH queue 'b 1000 1 next'", Heard: "queue:b 'next 5000'"},
+		// Several holds.
+		row{Name: "several holds", Args: "5 90000 60000 mine 1 '' '' '' 16 4", Before: "SET fence #-1", Reply: "[#0 1 4]",
+			After: "SET fence #3 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:3.mine @60000 permit:4.mine @60000 permit:mine PX 60000", Runs: proven},
+		row{Name: "several holds, and two are free", Args: "4 90000 60000 mine 1 '' '' '' 16 4", Before: "SET fence #-1; " + two, Reply: "[#0 1 2]",
+			After: "SET fence #1 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and one is free: it has the fences", Args: mine + " '' '' 16 4", Before: "SET fence #-1; " + two, Reply: "[#0 16 1]",
+			After: "SET fence #15 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000"},
+		row{Name: "several holds of several permits", Args: "5 90000 60000 mine 2 '' '' '' 16 4", Before: "SET fence #-1", Reply: "[#0 1 2]",
+			After: "SET fence #1 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:2.mine:2 @60000 permit:mine @60000 permit:mine:2 PX 60000"},
+		row{Name: "several holds, and none is free", Args: mine + " '' '' 16 4", Before: full, Reply: "[a 5000 3 3]", After: same},
+		row{Name: "several holds, and it queues for one", Args: "3 90000 60000 mine 1 'line 1000 1 mine' '' '' 16 4", Before: full, Reply: "[a 5000 3 3 1700000000 42 1 0]",
+			After: full + "; RPUSH queue 'line 1000 1 mine' PX 126000"},
+		row{Name: "several holds, and there is no counter", Args: mine + " '' '' 16 2", Reply: "[#512 1 2]",
+			After: "SET fence #513 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and numbers are far ahead of the clock", Args: mine + " '' '' 16 2", Before: "SET fence #512", Reply: "[#513 1 2]",
+			After: "SET fence #514 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and it has two already", Args: mine + " '' '' 16 4", Before: "SET fence #-1; ZADD lock @900 permit:2.mine @900 permit:mine PX 900", Reply: "[#0 1 2]",
+			After: "SET fence #1 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and another waits behind it", Args: "5 90000 60000 mine 1 'line 1000 1 mine' 1 '' 16 2",
+			Before: "SET fence #-1; " + two + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "[#0 1 2]",
+			After: "SET fence #17 PX 90000; ZADD lock @1000 permit:next @5000 permit:a @9000 permit:b @60000 permit:2.mine @60000 permit:mine PX 60000",
+			Heard: "queue:b 'grant #2 16 1000 1700000000 42 next'"},
 		row{Name: "several fences, and the counter is bad", Before: "SET fence seven", Reply: "-FENCE the counter fence holds no fence: seven", After: same},
 		row{Name: "several fences, and too few are free", Before: full, Reply: "[a 5000 3 3]", After: same},
 	)...)
@@ -351,6 +373,18 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "LINDEX is forbidden", Before: one, Forbid: "LINDEX", Reply: "1", Heard: "free mine"},
 		row{Name: "the queue is no list", Before: one + "; SET queue x", Reply: "1", After: "SET queue x", Heard: "free mine"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "1", Heard: "free mine"},
+
+		// An undo of several holds.
+		row{Name: "several holds", Args: args + " 4", Before: "ZADD lock @5000 permit:a @7000 permit:2.mine @7000 permit:mine PX 7000", Reply: "1", After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
+		row{Name: "several holds, and nobody else has any", Args: args + " 3", Before: "ZADD lock @7000 permit:2.mine @7000 permit:3.mine @7000 permit:mine PX 7000", Reply: "1", Heard: "free mine"},
+		row{Name: "several holds of several permits", Args: args + " 2", Before: "ZADD lock @5000 permit:a @7000 permit:2.mine @7000 permit:2.mine:2 @7000 permit:mine @7000 permit:mine:2 PX 7000", Reply: "1",
+			After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
+		row{Name: "several holds, of which the first is gone", Args: args + " 2", Before: "ZADD lock @5000 permit:a @7000 permit:2.mine PX 7000", Reply: "1", After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
+		row{Name: "several holds, and none is there", Args: args + " 2", Before: full, Reply: "nil", After: same},
+		row{Name: "several holds and an entry, and the queue is served once", Args: "3 90000 mine 'line 1000 1 mine' free 2",
+			Before: "SET fence #-1; ZADD lock @5000 permit:a @7000 permit:2.mine @7000 permit:mine PX 7000; RPUSH queue 'line 1000 1 mine' 'b 1000 1 first' 'c 1000 1 second'", Listening: "queue:b queue:c",
+			Reply: "1", After: "SET fence #31 PX 90000; ZADD lock @1000 permit:first @1000 permit:second @5000 permit:a PX 5000",
+			Heard: "queue:b 'grant #0 16 1000 1700000000 42 first'; queue:c 'grant #16 16 1000 1700000000 42 second'; free mine"},
 
 		// Somebody queues.
 		row{Name: "the first in the queue gets them", Before: "SET fence #-700; ZADD lock @5000 permit:a @6000 permit:b @7000 permit:mine PX 7000; RPUSH queue 'a 1000 1 first' 'b 2000 1 next'", Listening: "queue:a queue:b",
@@ -703,5 +737,6 @@ func TestMostPermitsScript(t *testing.T) {
 	all := "ZADD lock " + strings.Join(append(first, sorted...), " ") + " PX 60000"
 	args := fmt.Sprintf("%d 90000 60000 mine %d ''", MaxPermits, MaxShare)
 	scripttest.Run(t, acquire, on(args, row{Name: "acquire", Reply: "#512", After: "SET fence #512 PX 90000; " + all}))
+	scripttest.Run(t, acquire, on(args+" '' '' 1 3", row{Name: "acquire, and two more", Reply: "#512", After: "SET fence #512 PX 90000; " + all}))
 	scripttest.Run(t, release, on("1000 90000 mine '' free", row{Name: "release", Before: all, Reply: "1", Heard: "free mine"}))
 }

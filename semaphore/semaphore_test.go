@@ -1127,6 +1127,7 @@ func TestRequests(t *testing.T) {
 	unheard := with(func(c *driver.Claim) { c.Repeated = true })
 	heavy := with(func(c *driver.Claim) { c.Line, c.Share = "line", 3 })
 	fences := with(func(c *driver.Claim) { c.Fences = 16 })
+	holds := with(func(c *driver.Claim) { c.Holds = 3 })
 	passesFences := with(func(c *driver.Claim) { c.Line, c.Fences = "line", 16 })
 	short := with(func(c *driver.Claim) { c.Line, c.TTL, c.FenceTTL = "line", 500*time.Millisecond, 0 })
 	undo := func(c driver.Claim) doing {
@@ -1168,8 +1169,11 @@ func TestRequests(t *testing.T) {
 		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t  1", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
 		talk("queue again", acquire(again), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t 1 1", int64(7), granted, nil),
 		talk("ask again without a line", acquire(unheard), "acquire "+keys+" 5 86400000 60000 t 1   1", int64(7), granted, nil),
-		talk("acquire with fences", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16", []any{int64(7), int64(5), int64(1)}, driver.Grant{Fence: 7, Fences: 5, Holds: 1}, nil),
-		talk("acquire with fences, and there is one", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16", int64(7), granted, nil),
+		talk("acquire with fences", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16 1", []any{int64(7), int64(5), int64(1)}, driver.Grant{Fence: 7, Fences: 5, Holds: 1}, nil),
+		talk("acquire with fences, and there is one", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16 1", int64(7), granted, nil),
+		talk("acquire several holds", acquire(holds), "acquire "+keys+" 5 86400000 60000 t 1   1 1 3", []any{int64(7), int64(1), int64(2)}, driver.Grant{Fence: 7, Fences: 1, Holds: 2}, nil),
+		talk("acquire several holds, and get one", acquire(holds), "acquire "+keys+" 5 86400000 60000 t 1   1 1 3", int64(7), granted, nil),
+		talk("undo several holds", undo(holds), "release "+keys+" 5 86400000 t  {a}:free: 3", int64(1), nil, nil),
 		talk("acquire several", acquire(heavy), "acquire "+keys+" 5 86400000 60000 t 3 line 1000 3 t  1", int64(7), granted, nil),
 		talk("acquire for half a second", acquire(short), "acquire "+keys+" 5 0 500 t 1 line 500 1 t  1", int64(7), granted, nil),
 		talk("pass", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", int64(7), granted, nil),
@@ -1246,9 +1250,9 @@ func TestGarbage(t *testing.T) {
 		unknown("Pass()", reply, err)
 	}
 	several := c
-	several.Fences = 8
+	several.Fences, several.Holds = 8, 4
 	for _, reply := range []any{
-		[]any{nil, n, n}, []any{text, int64(8), int64(1)}, []any{n, n, int64(1)}, []any{n, int64(0), int64(1)}, []any{n, int64(8), int64(2)},
+		[]any{nil, n, n}, []any{text, int64(8), int64(1)}, []any{n, n, int64(1)}, []any{n, int64(0), int64(1)}, []any{n, int64(8), int64(2)}, []any{n, int64(1), int64(5)},
 		[]any{n, int64(8), int64(0)}, []any{n, nil, int64(1)}, []any{n, int64(8), nil}, []any{int64(0), int64(8), int64(1)},
 	} {
 		_, err := on(reply).Acquire(t.Context(), several)
