@@ -421,7 +421,7 @@ func (x *step) serve(wrote bool) {
 		default:
 			ttl := driver.SuccessorTTL(c.TTL)
 			g := x.grant(c, ttl)
-			g.Fences, g.TTL, g.ServerTime = max(g.Fences, 1), ttl, x.serverTime()
+			g.TTL, g.ServerTime = ttl, x.serverTime()
 			x.told = append(x.told, func() { w.tell(driver.Notification{Token: c.Token, Grant: g}) })
 		}
 	}
@@ -489,7 +489,7 @@ func (x *step) grant(c driver.Claim, ttl time.Duration) (g driver.Grant) {
 		g.Fence = x.issue(c, 1)
 	}
 	if x.Groups(c.Share) && n > 1 {
-		g.Fences = n
+		g.Holds = int32(n)
 	}
 	for i, token := range tokens {
 		h := Hold{Token: token, Until: x.ends(ttl), Share: c.Share, Fence: g.Fence}
@@ -521,20 +521,23 @@ func (x *step) room(c driver.Claim) int {
 
 // tokens are those of the holds that c is for.
 func (s Shares) tokens(c driver.Claim) []string {
-	all, n := []string{c.Token}, int(c.Holds)
-	if s.Permits == 0 {
-		n = c.Fences
-	}
-	for i := 1; i < n && (s.Permits > 0 || s.Groups(c.Share)); i++ {
+	all := []string{c.Token}
+	for i := 1; i < int(c.Holds) && (s.Permits > 0 || s.Groups(c.Share)); i++ {
 		all = append(all, driver.HoldToken(c.Token, i))
 	}
 	return all
 }
 
-// entry is what c has in the queue. Who waits for permits waits for one hold, with a number of fences that is always the same.
+// entry is what c has in the queue: readers, how many holds they wait for; a writer, how many fences it reserves. Who waits for permits
+// waits for one hold, with a number of fences that is always the same.
 func (s Shares) entry(c driver.Claim) driver.Claim {
-	if s.Permits > 0 {
+	switch {
+	case s.Permits > 0:
 		c.Fences, c.Holds = 16, 0
+	case s.Groups(c.Share):
+		c.Fences = 0
+	default:
+		c.Holds = 0
 	}
 	return c
 }

@@ -90,7 +90,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 		c.Token = fmt.Sprint("t", tokens)
 		c.Share, c.Fences, c.Holds = int32(1+random.IntN(permits+1)), random.IntN(4), int32(random.IntN(4)) // one permit too many, too
 		if permits == 0 {
-			c.Share, c.Holds = int32(random.IntN(2)), 0
+			c.Share = int32(random.IntN(2))
 		}
 		if queues || random.IntN(3) > 0 {
 			c.Line = fmt.Sprint("r", 1+random.IntN(2))
@@ -131,7 +131,9 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				if next.Line == "" || next.Token == c.Token {
 					next = fresh(true)
 				}
-				next.Beside, next.Holds = "", 0
+				if next.Beside = ""; permits > 0 {
+					next.Holds = 0
+				}
 				what = fmt.Sprintf("pass %s to %+v", hold.Token, told(next))
 				g, err = p.Pass(ctx, hold, next)
 			case 2, 3:
