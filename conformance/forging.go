@@ -139,7 +139,7 @@ func (t *trial) forged() map[string]driver.Notification {
 	}
 	return map[string]driver.Notification{
 		"a grant":                  with(func(*driver.Grant) {}),
-		"a grant for a day":        with(func(g *driver.Grant) { g.TTL, g.Fences = contract.MaxTTL, driver.MaxFences }),
+		"a grant for a day":        with(func(g *driver.Grant) { g.TTL, g.Fences, g.Holds = contract.MaxTTL, driver.MaxFences, driver.MaxFences }),
 		"a grant of the future":    with(func(g *driver.Grant) { g.ServerTime = time.Hour }),
 		"a grant of the past":      with(func(g *driver.Grant) { g.ServerTime = -time.Hour }),
 		"a grant with a fence":     with(func(g *driver.Grant) { g.Fence = math.MaxInt64 }),

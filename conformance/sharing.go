@@ -251,31 +251,43 @@ func sharing() []Property {
 		},
 		{
 			Name: "PermitFences", Group: group, Scripted: true,
-			Clause: "Each holder has a fence greater than those of all who held a permit before it, at the same time or not, and keeps it.",
+			Clause: "Each holder has a fence of its own, which it keeps and which is greater than that of the hold before it on the same permit, and than all before it if no permit was taken.",
 			check: func(t *trial) {
 				a, b, c := t.sharer("A", 2, ample), t.sharer("B", 2, ample), t.sharer("C", 2, ample)
 				t.needs(t.Fenced, "Subject.Fenced is false")
-				var last uint64
-				next := func(h *hold) *hold {
+				fences := map[uint64]bool{}
+				// next is h's fence: one of its own, and more than those of the holds before it.
+				next := func(h *hold, before ...uint64) uint64 {
 					fence, ok := h.lease.Fence()
-					if !ok || fence <= last {
-						t.failf("%s.Fence() = %d, %v, want more than %d, that of the hold before", h.c.who, fence, ok, last)
+					if !ok || fences[fence] {
+						t.failf("%s.Fence() = %d, %v, want one of its own", h.c.who, fence, ok)
 					}
-					last = fence
-					return h
+					for _, f := range before {
+						if fence <= f {
+							t.failf("%s.Fence() = %d, want more than %d, that of a hold before it", h.c.who, fence, f)
+						}
+					}
+					fences[fence] = true
+					return fence
 				}
-				first := next(a.try().want(nil, "two permits are free"))
-				fence, _ := first.lease.Fence()
-				second := next(b.try().want(nil, "one permit is free"))
+				first := a.try().want(nil, "two permits are free")
+				one := next(first)
+				second := b.try().want(nil, "one permit is free")
+				two := next(second)
 				waiter := c.start().settles()
 				second.release().want(nil, "B holds a permit")
-				next(waiter.wait("B has released").want(nil, "B has released"))
+				third := waiter.wait("B has released").want(nil, "B has released")
+				three := next(third, two)
 				first.extend().want(nil, "A holds a permit")
-				if got, _ := first.lease.Fence(); got != fence {
-					t.failf("A.Fence() after Extend = %d, want %d as before", got, fence)
+				if got, _ := first.lease.Fence(); got != one {
+					t.failf("A.Fence() after Extend = %d, want %d as before", got, one)
 				}
 				first.release().want(nil, "A holds a permit")
-				next(b.try().want(nil, "A has released"))
+				fourth := b.try().want(nil, "A has released")
+				four := next(fourth, one)
+				third.release().want(nil, "C holds a permit")
+				fourth.release().want(nil, "B holds a permit")
+				next(a.try().want(nil, "no permit is taken"), one, two, three, four)
 			},
 		},
 		{

@@ -211,7 +211,7 @@ func (p *protocol) Excludes(held, asked int32) bool { return held != read || ask
 func (p *protocol) Groups(share int32) bool { return share == read }
 
 // Acquire makes c a holder if no hold excludes it and nobody waits who comes first; of a claim to read, as many holders as
-// c.Fences says. Otherwise a claim with a Line takes its place in the queue.
+// c.Holds says. Otherwise a claim with a Line takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)
 	args := []any{l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, modes[c.Share], count(c), queue.Entry(c, count(c))}
@@ -242,12 +242,21 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 		return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 	}
 	g, err := p.Acquired(c, r[0])
-	g.Fences = int(n)
+	if c.Share == read {
+		g.Holds = int32(n)
+	} else {
+		g.Fences = int(n)
+	}
 	return g, err
 }
 
 // count is how many holders a claim to read is for, or how many fences one to write reserves.
-func count(c driver.Claim) int { return max(c.Fences, 1) }
+func count(c driver.Claim) int {
+	if c.Share == read {
+		return int(max(c.Holds, 1))
+	}
+	return max(c.Fences, 1)
+}
 
 // Release gives the hold up, whether it is to read or to write, and serves the queue.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
@@ -293,7 +302,12 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
 	l := p.Names.Of(c.Key)
 	if c.Line != "" {
-		return queue.Watch(ctx, p, c, queue.Channel(queueKey(l, c.Share), c.Line), true, fn)
+		return queue.Watch(ctx, p, c, queue.Channel(queueKey(l, c.Share), c.Line), true, func(n driver.Notification) {
+			if c.Share == read { // the message says how many of them read
+				n.Grant.Holds, n.Grant.Fences = int32(n.Grant.Fences), 0
+			}
+			fn(n)
+		})
 	}
 	return rediskit.WatchChannel(ctx, p, c, l.Channel(), fn)
 }

@@ -866,6 +866,58 @@ func TestWaysToWait(t *testing.T) {
 	}
 }
 
+// TestGrantsHeard: the message of a direct grant says for how many readers it is, or how many fences a writer has.
+func TestGrantsHeard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	p := rwlock.On(locktest.Node(t, server))
+	name := locktest.Unique(t)
+	claim := func(token string, share int32) driver.Claim {
+		return driver.Claim{Name: name, Key: strategy.DefaultKey(name), Token: token, Share: share, TTL: time.Minute, FenceTTL: time.Minute, Due: time.Now().Add(time.Minute)}
+	}
+	release := func(c driver.Claim) {
+		t.Helper()
+		if _, err := p.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder := claim("w", 0)
+	if _, err := p.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	writer, readers := claim("w2", 0), claim("r", 1)
+	writer.Line, writer.Fences = "writers", 16
+	readers.Line, readers.Holds = "readers", 3
+	heard := make(chan driver.Notification, 10)
+	for _, c := range []driver.Claim{writer, readers} {
+		stop, err := p.(driver.Notifier).Watch(t.Context(), c, func(n driver.Notification) {
+			if n.Token != "" {
+				heard <- n
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		if _, err := p.Acquire(t.Context(), c); !errors.Is(err, strategy.ErrHeld) {
+			t.Fatalf("Acquire() = %v, want ErrHeld", err)
+		}
+	}
+	release(holder)
+	if n := <-heard; n.Token != "r" || n.Grant.Holds != 3 || n.Grant.Fences != 0 {
+		t.Errorf("readers heard %+v, want a grant of three holds", n)
+	}
+	for i := range 3 {
+		hold := readers
+		hold.Token = driver.HoldToken(readers.Token, i)
+		release(hold)
+	}
+	if n := <-heard; n.Token != "w2" || n.Grant.Holds != 0 || n.Grant.Fences != 16 {
+		t.Errorf("the writer heard %+v, want a grant with 16 fences", n)
+	}
+	release(writer)
+}
+
 // TestNotified: a waiter that does not queue hears of a release, and of a downgrade, when it may come in.
 func TestNotified(t *testing.T) {
 	t.Parallel()
@@ -1048,7 +1100,7 @@ func TestAsked(t *testing.T) {
 	c := locktest.AClaim()
 	line := with(func(c *driver.Claim) { c.Line = "l" })
 	reader := with(func(c *driver.Claim) { c.Line, c.Share, c.Repeated = "l", 1, true })
-	readers := with(func(c *driver.Claim) { c.Line, c.Share, c.Fences = "l", 1, 9 })
+	readers := with(func(c *driver.Claim) { c.Line, c.Share, c.Holds = "l", 1, 9 })
 	beside := with(func(c *driver.Claim) { c.Share, c.Beside = 1, "b" })
 	writer := with(func(c *driver.Claim) { c.Line, c.Fences = "l", 16 })
 	const keys = " a {a}:readers: {a}:writers: {a}:fence: "
@@ -1066,12 +1118,12 @@ func TestAsked(t *testing.T) {
 	pass := func(to driver.Claim) func(n driver.Node) (any, error) {
 		return granted(func(p driver.Sharer) (driver.Grant, error) { return p.Pass(t.Context(), c, next(to)) })
 	}
-	one, several := driver.Grant{Fence: 7}, driver.Grant{Fence: 7, Fences: 9}
+	one, several, together := driver.Grant{Fence: 7}, driver.Grant{Fence: 7, Fences: 9}, driver.Grant{Fence: 7, Holds: 9}
 	locktest.Talks(t,
 		locktest.Talk{Name: "to write", Asked: []string{"acquire" + keys + "86400000 60000 t write 1    1"}, Replies: []any{int64(7)}, Do: acquire(c), Got: one},
 		locktest.Talk{Name: "with a line", Asked: []string{"acquire" + keys + "86400000 60000 t write 1 l 1000 1 t   1"}, Replies: []any{int64(7)}, Do: acquire(line), Got: one},
 		locktest.Talk{Name: "to read, again", Asked: []string{"acquire" + keys + "86400000 60000 t read 1 l 1000 1 t 1  1"}, Replies: []any{int64(7)}, Do: acquire(reader), Got: one},
-		locktest.Talk{Name: "nine readers", Asked: []string{"acquire" + keys + "86400000 60000 t read 9 l 1000 9 t   1"}, Replies: []any{nine}, Do: acquire(readers), Got: several},
+		locktest.Talk{Name: "nine readers", Asked: []string{"acquire" + keys + "86400000 60000 t read 9 l 1000 9 t   1"}, Replies: []any{nine}, Do: acquire(readers), Got: together},
 		locktest.Talk{Name: "beside a reader", Asked: []string{"acquire" + keys + "86400000 60000 t read 1   b 1"}, Replies: []any{int64(7)}, Do: acquire(beside), Got: one},
 		locktest.Talk{Name: "sixteen fences", Asked: []string{"acquire" + keys + "86400000 60000 t write 16 l 1000 16 t   1"}, Replies: []any{nine}, Do: acquire(writer), Got: several},
 		locktest.Talk{Name: "pass", Asked: []string{"pass" + keys + "86400000 60000 next write 16 l 1000 16 next  t {a}:free:"}, Replies: []any{nine}, Do: pass(writer), Got: several},

@@ -12,9 +12,12 @@
 -- ARGV[6]  its entry in the queue; empty: it does not queue
 -- ARGV[7]  1: it has asked with this entry before
 -- ARGV[8]  1: prove that the user may release and renew, also if nobody holds permits
---          ARGV[7] and ARGV[8] are left out if both are empty
+-- ARGV[9]  how many fences to reserve for one hold
+-- ARGV[10] how many holds of so many permits it asks for, with a fence each
+--          ARGV[9] and ARGV[10] are left out if both are 1; ARGV[7] and ARGV[8], too, if both are empty then
 --
 -- Returns  the fence (an integer): granted
+--          {fence, fences, holds}: granted; one hold with several fences, or as many holds as were free, with a fence each
 --          {token, ms, taken, limit}: too few are free; the hold that ends first, and when; how many permits are taken, and
 --            how many there are
 --          {token, ms, taken, limit, seconds, microseconds, place, before}: the same; the server's time; the contender's
@@ -27,14 +30,12 @@
 local s, err = open(ARGV[1], ARGV[2]) -- permits.lua
 if err then return err end
 local held = held_members(s, ARGV[4])
-if held then -- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
-  local fence, err = grant(s, ARGV[4], #held, s.now + ARGV[3])
-  return fence or err
-end
+-- granted while it queued, or the reply was lost; nobody knows that fence, so it gets a new one
+if held then return grant_caller(s, #held, ARGV[9], holds_of_caller(s, ARGV[10])) end -- admit.lua
 
-local reply = too_many(s) -- admit.lua
+local reply = too_many(s)
 if not reply then
-  reply = admit(s, serve(s, ARGV[6]))
+  reply = admit(s, serve(s, ARGV[6]), ARGV[9], ARGV[10])
   if reply then return reply end
   reply = refuse(s)
 end

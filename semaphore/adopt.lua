@@ -20,7 +20,7 @@ if not held then
   return nil
 end
 prove_rights(s, member(ARGV[5], 1))
-local fence, err = grant(s, ARGV[5], #held, s.now + ARGV[4])
+local fence, _, err = grant(s, ARGV[5], #held, s.now + ARGV[4], 1)
 if err then return err end
 remove_permits(s, ARGV[3])
 return fence

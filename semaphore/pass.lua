@@ -4,6 +4,7 @@
 -- ARGV[i]  i = 1 … 7: those of acquire, for the next contender
 -- ARGV[8]  the holder's token
 -- ARGV[9]  the channel for waiters that do not queue
+-- ARGV[10] how many fences to reserve, if several; otherwise left out
 --
 -- Returns  nil: the holder's token holds no permits
 --          else they are released, and this is what acquire returns to the next contender. But where acquire returns an error
@@ -22,13 +23,13 @@ local released = remove_permits(s, ARGV[8])
 if not released then return nil end
 
 local unwanted, left = serve(s, ARGV[6]), released - ARGV[5]
-local done, reply, refused = pcall(function()
+local done, reply = pcall(function()
   local held = ARGV[7] == '1' and held_members(s, ARGV[4])
-  if not held then return admit(s, unwanted) or refuse(s) end
+  if not held then return admit(s, unwanted, ARGV[10]) or refuse(s) end
   left = released -- it was granted its own while it queued
-  return grant(s, ARGV[4], #held, s.now + ARGV[3])
+  return grant_caller(s, #held, ARGV[10])
 end)
-if not done or refused or type(reply) == 'table' and reply.err then
+if not done or type(reply) == 'table' and reply.err then
   reply = {ARGV[8], 1, 0, s.limit, tonumber(s.time[1]), tonumber(s.time[2]), 0, 0}
 end
 -- A hint, as in release: if the next contender has neither all that was released nor a place, others may come in.

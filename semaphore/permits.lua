@@ -24,6 +24,9 @@ local function limit(s)
   return s.limit
 end
 
+-- Returns the token of the i-th of several holds that were granted at once: driver.HoldToken.
+local function hold_token(token, i) return i > 1 and i .. '.' .. token or token end
+
 -- Returns the i-th permit of the token.
 local function member(token, i) return 'permit:' .. token .. (i > 1 and ':' .. i or '') end
 
@@ -44,23 +47,34 @@ end
 -- Returns how many permits are free; negative: the limit was lowered, and the holders keep theirs.
 local function free(s) return limit(s) - (read(s, 'ZCARD') or 0) end
 
--- Takes the permits of the token out. Returns how many; nil: it held none.
-local function remove_permits(s, token)
-  local n = 0
-  while (n == 0 or s.count ~= 0) and remove(s, member(token, n + 1)) do n = n + 1 end
+-- Takes the permits of the token out; holds: of so many holds. Returns how many; nil: it held none.
+local function remove_permits(s, token, holds)
+  local n, asked = 0, false
+  for i = 1, holds or 1 do
+    local own, permit = hold_token(token, i), 1
+    while not (asked and s.count == 0) and remove(s, member(own, permit)) do n, permit, asked = n + 1, permit + 1, true end
+    asked = true
+  end
   if n == 0 then return nil end
   shorten(s)
   return n
 end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
--- Returns  the fence; nil, error
-local function grant(s, token, permits, ends)
-  local fence, _, err = next_fences(s.counter, 1, s.time)
-  if err then return nil, err end
-  issue_fences(s.counter, fence, 1, s.keep)
-  hold(s, members(token, permits), ends)
-  return fence
+-- reserve  how many fences: for it, and for those to whom its process hands the permits on
+-- holds    so many holds of so many permits (hold_token), with a fence each and none reserved, if there are several; nil: one
+-- Returns  the first fence, how many for a hold; nil, nil, error
+local function grant(s, token, permits, ends, reserve, holds)
+  local several = holds and holds > 1
+  local fence, reserved, err = next_fences(s.counter, several and 1 or reserve, s.time)
+  if err then return nil, nil, err end
+  issue_fences(s.counter, fence, several and holds or reserved, s.keep)
+  local all = members(token, permits)
+  for i = 2, holds or 1 do
+    for _, m in ipairs(members(hold_token(token, i), permits)) do all[#all + 1] = m end
+  end
+  hold(s, all, ends)
+  return fence, reserved
 end
 
 -- Tells the first in the queue that it is first, and when to ask.
@@ -77,9 +91,9 @@ local function serve_entry(s, channel, ms, permits, token)
     return true
   end
   if is_held(s, member(token, 1)) then return true end -- the entry is out of date
-  local held, fence = pcall(grant, s, token, permits, s.now + ms)
+  local held, fence, reserved = pcall(grant, s, token, permits, s.now + ms, 16)
   if not held then return false end
-  if type(redis.pcall('PUBLISH', channel, grant_message(fence, 1, ms, s.time, token))) ~= 'number' then
+  if type(redis.pcall('PUBLISH', channel, grant_message(fence, reserved, ms, s.time, token))) ~= 'number' then
     pcall(remove_permits, s, token) -- its holder would not know
     return false
   end

@@ -7,6 +7,7 @@
 -- ARGV[3]  the holder's token
 -- ARGV[4]  an entry to take out of the queue, in an undo; otherwise empty
 -- ARGV[5]  the channel for waiters that do not queue
+-- ARGV[6]  how many holds the token stands for, in an undo; left out: one
 --
 -- Returns  1    released
 --          nil  this token holds no permits
@@ -19,7 +20,7 @@ local s, err = open(ARGV[1], ARGV[2], first_two) -- permits.lua
 if err then return err end
 local token, entry = ARGV[3], ARGV[4]
 
-local held = remove_permits(s, token)
+local held = remove_permits(s, token, tonumber(ARGV[6]))
 local first = entry ~= '' and redis.pcall('LINDEX', s.queue, '0') == entry
 local left = entry ~= '' and redis.pcall('LREM', s.queue, 0, entry)
 

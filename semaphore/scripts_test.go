@@ -138,6 +138,47 @@ func TestAcquireScript(t *testing.T) {
 			Reply: "-FENCE the counter fence holds no fence: seven", After: same},
 		row{Name: "its hold has lapsed", Before: "ZADD lock @-1 permit:mine PX 900", Reply: "#512", After: made},
 	)
+	// Several fences.
+	const several = mine + " '' '' 16"
+	const got16 = "SET fence #15 PX 90000; ZADD lock @60000 permit:mine PX 60000"
+	rows = append(rows, on(several,
+		row{Name: "several fences", Before: "SET fence #-1", Reply: "[#0 16 1]", After: got16, Runs: proven},
+		row{Name: "several fences of several permits", Args: "3 90000 60000 mine 2 '' '' '' 16", Before: "SET fence #-1", Reply: "[#0 16 1]",
+			After: "SET fence #15 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 PX 60000"},
+		row{Name: "several fences, and there is no counter: one", Reply: "#512", After: made},
+		row{Name: "several fences, as far ahead of the clock as they may be", Before: "SET fence #495", Reply: "[#496 16 1]",
+			After: "SET fence #511 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
+		row{Name: "several fences, too far ahead of the clock: one", Before: "SET fence #496", Reply: "#497", After: "SET fence #497 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
+		row{Name: "several fences, and rights are to be proven", Args: mine + " '' 1 16", Before: "SET fence #-1", Reply: "[#0 16 1]", After: got16},
+		row{Name: "several fences, and it holds them already", Before: "SET fence #-1; ZADD lock @900 permit:mine PX 900", Reply: "[#0 16 1]", After: got16},
+		row{Name: "several fences, and it is the first in the queue", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1 '' 16",
+			Before: "SET fence #-1; " + two + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "[#0 16 1]",
+			After: "SET fence #15 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000; RPUSH queue 'b 1000 1 next'", Heard: "queue:b 'next 5000'"},
+		// Several holds.
+		row{Name: "several holds", Args: "5 90000 60000 mine 1 '' '' '' 16 4", Before: "SET fence #-1", Reply: "[#0 1 4]",
+			After: "SET fence #3 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:3.mine @60000 permit:4.mine @60000 permit:mine PX 60000", Runs: proven},
+		row{Name: "several holds, and two are free", Args: "4 90000 60000 mine 1 '' '' '' 16 4", Before: "SET fence #-1; " + two, Reply: "[#0 1 2]",
+			After: "SET fence #1 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and one is free: it has the fences", Args: mine + " '' '' 16 4", Before: "SET fence #-1; " + two, Reply: "[#0 16 1]",
+			After: "SET fence #15 PX 90000; ZADD lock @5000 permit:a @9000 permit:b @60000 permit:mine PX 60000"},
+		row{Name: "several holds of several permits", Args: "5 90000 60000 mine 2 '' '' '' 16 4", Before: "SET fence #-1", Reply: "[#0 1 2]",
+			After: "SET fence #1 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:2.mine:2 @60000 permit:mine @60000 permit:mine:2 PX 60000"},
+		row{Name: "several holds, and none is free", Args: mine + " '' '' 16 4", Before: full, Reply: "[a 5000 3 3]", After: same},
+		row{Name: "several holds, and it queues for one", Args: "3 90000 60000 mine 1 'line 1000 1 mine' '' '' 16 4", Before: full, Reply: "[a 5000 3 3 1700000000 42 1 0]",
+			After: full + "; RPUSH queue 'line 1000 1 mine' PX 126000"},
+		row{Name: "several holds, and there is no counter", Args: mine + " '' '' 16 2", Reply: "[#512 1 2]",
+			After: "SET fence #513 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and numbers are far ahead of the clock", Args: mine + " '' '' 16 2", Before: "SET fence #512", Reply: "[#513 1 2]",
+			After: "SET fence #514 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and it has two already", Args: mine + " '' '' 16 4", Before: "SET fence #-1; ZADD lock @900 permit:2.mine @900 permit:mine PX 900", Reply: "[#0 1 2]",
+			After: "SET fence #1 PX 90000; ZADD lock @60000 permit:2.mine @60000 permit:mine PX 60000"},
+		row{Name: "several holds, and another waits behind it", Args: "5 90000 60000 mine 1 'line 1000 1 mine' 1 '' 16 2",
+			Before: "SET fence #-1; " + two + "; RPUSH queue 'line 1000 1 mine' 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "[#0 1 2]",
+			After: "SET fence #17 PX 90000; ZADD lock @1000 permit:next @5000 permit:a @9000 permit:b @60000 permit:2.mine @60000 permit:mine PX 60000",
+			Heard: "queue:b 'grant #2 16 1000 1700000000 42 next'"},
+		row{Name: "several fences, and the counter is bad", Before: "SET fence seven", Reply: "-FENCE the counter fence holds no fence: seven", After: same},
+		row{Name: "several fences, and too few are free", Before: full, Reply: "[a 5000 3 3]", After: same},
+	)...)
 	rows = append(rows, on(mine, scripttest.BadCounters(row{})...)...)
 	scripttest.Run(t, acquire, rows)
 }
@@ -333,10 +374,22 @@ func TestReleaseScript(t *testing.T) {
 		row{Name: "the queue is no list", Before: one + "; SET queue x", Reply: "1", After: "SET queue x", Heard: "free mine"},
 		row{Name: "out of memory", OOM: true, Before: one, Reply: "1", Heard: "free mine"},
 
+		// An undo of several holds.
+		row{Name: "several holds", Args: args + " 4", Before: "ZADD lock @5000 permit:a @7000 permit:2.mine @7000 permit:mine PX 7000", Reply: "1", After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
+		row{Name: "several holds, and nobody else has any", Args: args + " 3", Before: "ZADD lock @7000 permit:2.mine @7000 permit:3.mine @7000 permit:mine PX 7000", Reply: "1", Heard: "free mine"},
+		row{Name: "several holds of several permits", Args: args + " 2", Before: "ZADD lock @5000 permit:a @7000 permit:2.mine @7000 permit:2.mine:2 @7000 permit:mine @7000 permit:mine:2 PX 7000", Reply: "1",
+			After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
+		row{Name: "several holds, of which the first is gone", Args: args + " 2", Before: "ZADD lock @5000 permit:a @7000 permit:2.mine PX 7000", Reply: "1", After: "ZADD lock @5000 permit:a PX 5000", Heard: "free mine"},
+		row{Name: "several holds, and none is there", Args: args + " 2", Before: full, Reply: "nil", After: same},
+		row{Name: "several holds and an entry, and the queue is served once", Args: "3 90000 mine 'line 1000 1 mine' free 2",
+			Before: "SET fence #-1; ZADD lock @5000 permit:a @7000 permit:2.mine @7000 permit:mine PX 7000; RPUSH queue 'line 1000 1 mine' 'b 1000 1 first' 'c 1000 1 second'", Listening: "queue:b queue:c",
+			Reply: "1", After: "SET fence #31 PX 90000; ZADD lock @1000 permit:first @1000 permit:second @5000 permit:a PX 5000",
+			Heard: "queue:b 'grant #0 16 1000 1700000000 42 first'; queue:c 'grant #16 16 1000 1700000000 42 second'; free mine"},
+
 		// Somebody queues.
 		row{Name: "the first in the queue gets them", Before: "SET fence #-700; ZADD lock @5000 permit:a @6000 permit:b @7000 permit:mine PX 7000; RPUSH queue 'a 1000 1 first' 'b 2000 1 next'", Listening: "queue:a queue:b",
-			Reply: "1", After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @6000 permit:b PX 6000; RPUSH queue 'b 2000 1 next'",
-			Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'; queue:b 'next 1000'",
+			Reply: "1", After: "SET fence #15 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @6000 permit:b PX 6000; RPUSH queue 'b 2000 1 next'",
+			Heard: "queue:a 'grant #0 16 1000 1700000000 42 first'; queue:b 'next 1000'",
 			Runs:  ends + "LINDEX GET ZCARD PUBSUB GET LPOP ZSCORE " + grants + " PUBLISH LINDEX ZCARD ZRANGE LINDEX PUBLISH"},
 		row{Name: "several in one step", Before: heavy + "; RPUSH queue 'a 1000 1 first' 'b 2000 2 second' 'c 1000 1 third'", Listening: "queue:a queue:b queue:c", Reply: "1",
 			After: "SET fence #513 PX 90000; ZADD lock @1000 permit:first @2000 permit:second @2000 permit:second:2 PX 2000; RPUSH queue 'c 1000 1 third'",
@@ -413,20 +466,27 @@ func TestPassScript(t *testing.T) {
 		row{Name: "one to several", Args: "3 90000 60000 mine 3 'line 1000 3 mine' '' old free", Before: counter + one, Reply: "#0",
 			After: "SET fence #0 PX 90000; ZADD lock @60000 permit:mine @60000 permit:mine:2 @60000 permit:mine:3 PX 60000"},
 		row{Name: "several to one, who was the first: what is left goes to the next", Args: again, Before: counter + heavy + "; RPUSH queue " + entry + " 'b 1000 1 next'", Listening: "queue:line queue:b", Reply: "#0",
-			After: "SET fence #1 PX 90000; ZADD lock @1000 permit:next @60000 permit:mine PX 60000", Heard: "queue:b 'grant #1 1 1000 1700000000 42 next'; free old"},
+			After: "SET fence #16 PX 90000; ZADD lock @1000 permit:next @60000 permit:mine PX 60000", Heard: "queue:b 'grant #1 16 1000 1700000000 42 next'; free old"},
 		row{Name: "it has been granted meanwhile: those who do not queue may have what was released", Args: again, Before: counter + "ZADD lock @900 permit:mine @7000 permit:old PX 7000", Reply: "#0", After: made, Heard: "free old"},
 		row{Name: "it has been granted meanwhile: another gets what was released", Args: again, Before: counter + "ZADD lock @900 permit:mine @7000 permit:old PX 7000; RPUSH queue 'b 1000 3 heavy'", Listening: "queue:b", Reply: "#0",
 			After: made + "; RPUSH queue 'b 1000 3 heavy'"},
 		row{Name: "a hold has lapsed", Before: counter + "ZADD lock @-1 permit:x @7000 permit:old PX 7000", Reply: "#0", After: made},
 
+		// Several fences.
+		row{Name: "several fences", Args: args + " 16", Before: counter + one, Reply: "[#0 16 1]", After: "SET fence #15 PX 90000; ZADD lock @60000 permit:mine PX 60000"},
+		row{Name: "several fences, and it has been granted meanwhile", Args: again + " 16", Before: counter + "ZADD lock @900 permit:mine @7000 permit:old PX 7000", Reply: "[#0 16 1]",
+			After: "SET fence #15 PX 90000; ZADD lock @60000 permit:mine PX 60000", Heard: "free old"},
+		row{Name: "several fences, several to one: what is left goes to those who do not queue", Args: args + " 16", Before: counter + heavy, Reply: "[#0 16 1]",
+			After: "SET fence #15 PX 90000; ZADD lock @60000 permit:mine PX 60000", Heard: "free old"},
+
 		// It waits.
 		row{Name: "another comes first", Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "[first 1000 3 3 1700000000 42 1 0]",
-			After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'"},
+			After: "SET fence #15 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 16 1000 1700000000 42 first'"},
 		row{Name: "another comes first, and it is in the queue already", Args: again, Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 first' " + entry, Listening: "queue:a queue:line",
 			Reply: "[first 1000 3 3 1700000000 42 1 1]",
-			After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'"},
-		row{Name: "there is enough for both", Before: counter + heavy + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "#1",
-			After: "SET fence #1 PX 90000; ZADD lock @1000 permit:first @60000 permit:mine PX 60000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'; free old"},
+			After: "SET fence #15 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 16 1000 1700000000 42 first'"},
+		row{Name: "there is enough for both", Before: counter + heavy + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "#16",
+			After: "SET fence #16 PX 90000; ZADD lock @1000 permit:first @60000 permit:mine PX 60000", Heard: "queue:a 'grant #0 16 1000 1700000000 42 first'; free old"},
 		row{Name: "who waits for many is not overtaken", Before: counter + oldOf3 + "; RPUSH queue 'a 1000 2 many'", Listening: "queue:a", Reply: "[a 5000 2 3 1700000000 42 2 0]",
 			After: counter + two + "; RPUSH queue 'a 1000 2 many' " + entry + " PX 186000"},
 		row{Name: "it wants more than is free", Args: "3 90000 60000 mine 2 'line 1000 2 mine' '' old free", Before: counter + oldOf3, Reply: "[a 5000 2 3 1700000000 42 1 0]",
@@ -456,7 +516,7 @@ func TestPassScript(t *testing.T) {
 			After: counter + two + "; SET permits 2; RPUSH queue " + entry + " PX 126000"},
 		row{Name: "out of memory", OOM: true, Before: counter + one, Reply: "#0", After: made},
 		row{Name: "out of memory, and another comes first", OOM: true, Before: counter + oldOf3 + "; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "[first 1000 3 3 1700000000 42 1 0]",
-			After: "SET fence #0 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 1 1000 1700000000 42 first'"},
+			After: "SET fence #15 PX 90000; ZADD lock @1000 permit:first @5000 permit:a @9000 permit:b PX 9000; RPUSH queue " + entry + " PX 122000", Heard: "queue:a 'grant #0 16 1000 1700000000 42 first'"},
 	)
 	scripttest.Run(t, pass, rows)
 }
@@ -677,5 +737,6 @@ func TestMostPermitsScript(t *testing.T) {
 	all := "ZADD lock " + strings.Join(append(first, sorted...), " ") + " PX 60000"
 	args := fmt.Sprintf("%d 90000 60000 mine %d ''", MaxPermits, MaxShare)
 	scripttest.Run(t, acquire, on(args, row{Name: "acquire", Reply: "#512", After: "SET fence #512 PX 90000; " + all}))
+	scripttest.Run(t, acquire, on(args+" '' '' 1 3", row{Name: "acquire, and two more", Reply: "#512", After: "SET fence #512 PX 90000; " + all}))
 	scripttest.Run(t, release, on("1000 90000 mine '' free", row{Name: "release", Before: all, Reply: "1", Heard: "free mine"}))
 }

@@ -33,9 +33,11 @@
 //   - A dead holder does not keep its permits for ever: they are free after its TTL.
 //   - Fairness: processes are served in the order in which they came, and the callers of a process in theirs. A waiter for
 //     many permits is not overtaken by waiters for few.
-//   - Fencing: each hold has a number greater than all that were issued before it. With several holders at a
-//     time a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that
-//     it knows to be gone.
+//   - Fencing: each hold has a number of its own. It is greater than that of the hold before it on the same permit, and than all
+//     that were issued when no permit is taken. So the numbers of a semaphore of one permit rise as those of any lock. Those of permits
+//     that are held at the same time come in any order, because each process hands its permits on with numbers that it has
+//     reserved before. So a store cannot refuse all lesser numbers; it can tell holds apart, and refuse those of a holder that it
+//     knows to be gone.
 //   - Quiet waiting: a waiter sleeps until it has its permits. The requests for an acquisition do not grow with
 //     the number of waiters.
 //
@@ -74,7 +76,8 @@
 // hash tag).
 //
 //	lock:{name}               a sorted set: the permits that are taken, permit:<token>, and for the further permits
-//	                          of the same hold permit:<token>:2 and so on; see holders.lua
+//	                          of the same hold permit:<token>:2 and so on; see holders.lua. Of holds that were granted at
+//	                          once the second is that of the token 2.<token>, and so on
 //	lock:{name}:waiters       the queue, while somebody waits; see queue.lua in internal/algorithm
 //	lock:{name}:waiters:<line>  the channel for direct grants to one process
 //	lock:{name}:fence         the last fence, a number; it expires Options.FenceTTL after it was issued
@@ -227,13 +230,16 @@ func (p *protocol) Validate(strategy.Options) error {
 	return nil
 }
 
-// Acquire takes permits if they are free and nobody waits for some. Otherwise a claim with a Line takes its
-// place in the queue.
+// Acquire takes permits if they are free and nobody waits for some, for as many of c.Holds as it can. Otherwise a claim with a Line
+// takes its place in the queue.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)
 	args := []any{p.permits, l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, wanted(c), queue.Entry(c, wanted(c))}
 	asked, prove := queue.Asked(c), holderset.Prove(l)
-	if asked+prove != "" {
+	switch {
+	case c.Fences > 1 || c.Holds > 1:
+		args = append(args, asked, prove, max(c.Fences, 1), max(c.Holds, 1))
+	case asked+prove != "":
 		args = append(args, asked, prove)
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
@@ -248,10 +254,20 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 // wanted is how many permits c asks for.
 func wanted(c driver.Claim) int { return int(max(c.Share, 1)) }
 
-// acquired reads the reply of an acquire. Where too few permits are free, it says how many are taken, of how many, after
-// the hold that ends first and its TTL.
+// acquired reads the reply of an acquire. With several fences it is the first, how many a hold has, and how many holds. Where too
+// few permits are free, it says how many are taken, of how many, after the hold that ends first and its TTL.
 func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	r, _ := reply.([]any)
+	if len(r) == 3 {
+		fences, ok := r[1].(int64)
+		holds, ok2 := r[2].(int64)
+		if _, fence := r[0].(int64); !fence || !ok || !ok2 || !atMost(fences, c.Fences) || !atMost(holds, int(c.Holds)) || fences > 1 && holds > 1 {
+			return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
+		}
+		g, err := p.Acquired(c, r[0])
+		g.Fences, g.Holds = int(fences), int32(holds)
+		return g, err
+	}
 	if len(r) < 4 {
 		return p.Acquired(c, reply)
 	}
@@ -268,14 +284,21 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	return g, err
 }
 
+// atMost reports whether the servers may have given n where so many were asked for; 0: one.
+func atMost(n int64, asked int) bool { return n >= 1 && n <= int64(max(asked, 1)) }
+
 // Release gives the permits back, and serves the queue.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	return driver.Outcome{}, p.release(ctx, c, "")
 }
 
-// Undo is Release, and also gives up the place in the queue.
+// Undo is Release of all holds that the claim is for, and also gives up the place in the queue.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
-	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, wanted(c))))
+	var holds []any
+	if c.Holds > 1 {
+		holds = []any{c.Holds}
+	}
+	return rediskit.Undone(p, c, p.release(ctx, c, queue.Entry(c, wanted(c)), holds...))
 }
 
 // ForceRelease is Release.
@@ -283,9 +306,10 @@ func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Out
 	return p.Release(ctx, c)
 }
 
-func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) error {
+func (p *protocol) release(ctx context.Context, c driver.Claim, entry string, undoes ...any) error {
 	l := p.Names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, release, l.Keys, p.permits, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free)
+	args := append([]any{p.permits, l.FenceTTL.Of(c.FenceTTL), c.Token, entry, l.Free}, undoes...)
+	reply, err := p.Eval(ctx, c.Due, release, l.Keys, args...)
 	if err != nil {
 		l.Proven.Store(false)
 		return err
@@ -296,8 +320,12 @@ func (p *protocol) release(ctx context.Context, c driver.Claim, entry string) er
 // Pass is Release of c and Acquire of next, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
 	l := p.Names.Of(c.Key)
-	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, p.permits, l.FenceTTL.Of(next.FenceTTL), l.TTL.Of(next.TTL), next.Token, wanted(next),
-		queue.Entry(next, wanted(next)), queue.Asked(next), c.Token, l.Free)
+	args := []any{p.permits, l.FenceTTL.Of(next.FenceTTL), l.TTL.Of(next.TTL), next.Token, wanted(next), queue.Entry(next, wanted(next)),
+		queue.Asked(next), c.Token, l.Free}
+	if next.Fences > 1 {
+		args = append(args, next.Fences)
+	}
+	reply, err := p.Eval(ctx, c.Due, pass, l.Keys, args...)
 	if err != nil {
 		return driver.Grant{}, err
 	}

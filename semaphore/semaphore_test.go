@@ -1126,6 +1126,9 @@ func TestRequests(t *testing.T) {
 	again := with(func(c *driver.Claim) { c.Line, c.Repeated = "line", true })
 	unheard := with(func(c *driver.Claim) { c.Repeated = true })
 	heavy := with(func(c *driver.Claim) { c.Line, c.Share = "line", 3 })
+	fences := with(func(c *driver.Claim) { c.Fences = 16 })
+	holds := with(func(c *driver.Claim) { c.Holds = 3 })
+	passesFences := with(func(c *driver.Claim) { c.Line, c.Fences = "line", 16 })
 	short := with(func(c *driver.Claim) { c.Line, c.TTL, c.FenceTTL = "line", 500*time.Millisecond, 0 })
 	undo := func(c driver.Claim) doing {
 		return func(n driver.Node) (any, error) { return nil, semaphore.On(n, 5).Undo(t.Context(), c) }
@@ -1166,10 +1169,16 @@ func TestRequests(t *testing.T) {
 		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t  1", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
 		talk("queue again", acquire(again), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t 1 1", int64(7), granted, nil),
 		talk("ask again without a line", acquire(unheard), "acquire "+keys+" 5 86400000 60000 t 1   1", int64(7), granted, nil),
+		talk("acquire with fences", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16 1", []any{int64(7), int64(5), int64(1)}, driver.Grant{Fence: 7, Fences: 5, Holds: 1}, nil),
+		talk("acquire with fences, and there is one", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16 1", int64(7), granted, nil),
+		talk("acquire several holds", acquire(holds), "acquire "+keys+" 5 86400000 60000 t 1   1 1 3", []any{int64(7), int64(1), int64(2)}, driver.Grant{Fence: 7, Fences: 1, Holds: 2}, nil),
+		talk("acquire several holds, and get one", acquire(holds), "acquire "+keys+" 5 86400000 60000 t 1   1 1 3", int64(7), granted, nil),
+		talk("undo several holds", undo(holds), "release "+keys+" 5 86400000 t  {a}:free: 3", int64(1), nil, nil),
 		talk("acquire several", acquire(heavy), "acquire "+keys+" 5 86400000 60000 t 3 line 1000 3 t  1", int64(7), granted, nil),
 		talk("acquire for half a second", acquire(short), "acquire "+keys+" 5 0 500 t 1 line 500 1 t  1", int64(7), granted, nil),
 		talk("pass", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", int64(7), granted, nil),
 		talk("pass, and it queues", pass(again), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next 1 t {a}:free:", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
+		talk("pass with fences", pass(passesFences), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free: 16", []any{int64(7), int64(16), int64(1)}, driver.Grant{Fence: 7, Fences: 16, Holds: 1}, nil),
 		talk("pass several", pass(heavy), "pass "+keys+" 5 86400000 60000 next 3 line 1000 3 next  t {a}:free:", int64(7), granted, nil),
 		talk("pass what is gone", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", nil, none, lost),
 		talk("extend", extend, "extend a t 60000", int64(1), none, nil),
@@ -1239,6 +1248,15 @@ func TestGarbage(t *testing.T) {
 	for _, reply := range []any{int64(0), []byte("OK"), []any{}, []any{n, n}, []any{text, n, n, n, n}} {
 		_, err := on(reply).(driver.Sharer).Pass(t.Context(), c, c)
 		unknown("Pass()", reply, err)
+	}
+	several := c
+	several.Fences, several.Holds = 8, 4
+	for _, reply := range []any{
+		[]any{nil, n, n}, []any{text, int64(8), int64(1)}, []any{n, n, int64(1)}, []any{n, int64(0), int64(1)}, []any{n, int64(8), int64(2)}, []any{n, int64(1), int64(5)},
+		[]any{n, int64(8), int64(0)}, []any{n, nil, int64(1)}, []any{n, int64(8), nil}, []any{int64(0), int64(8), int64(1)},
+	} {
+		_, err := on(reply).Acquire(t.Context(), several)
+		unknown("Acquire()", reply, err)
 	}
 	for _, reply := range []any{int64(2), int64(-1), []byte("OK"), []any{}, []any{int64(2)}, []any{int64(1), int64(1)}, []any{[]any{}}} {
 		_, err := on(reply).Extend(t.Context(), c)

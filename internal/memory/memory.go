@@ -370,7 +370,7 @@ func (m *Server) queued(c driver.Claim) int {
 // asked for, and a Token: a claim that differs in one of them is not there.
 func entryOf(c driver.Claim) func(driver.Claim) bool {
 	entry := func(c driver.Claim) driver.Claim {
-		return driver.Claim{Line: c.Line, TTL: driver.SuccessorTTL(c.TTL), Fences: max(c.Fences, 1), Share: c.Share, Token: c.Token}
+		return driver.Claim{Line: c.Line, TTL: driver.SuccessorTTL(c.TTL), Fences: max(c.Fences, 1), Holds: max(c.Holds, 1), Share: c.Share, Token: c.Token}
 	}
 	return func(x driver.Claim) bool { return entry(x) == entry(c) }
 }
@@ -780,11 +780,15 @@ func (m *Server) lastFence(key string) uint64 {
 // is issued where none is stored. But it does not issue fewer when numbers run ahead of the clock, because in a bubble
 // many holds come and go in the same microsecond. The caller holds mu.
 func (m *Server) nextFences(c driver.Claim) (first uint64, n int) {
-	last, n := m.lastFence(c.Key), max(c.Fences, 1)
-	if last == 0 {
+	if n = max(c.Fences, 1); m.lastFence(c.Key) == 0 {
 		n = 1
 	}
-	first = max(last+1, uint64(m.now().UnixMicro()))
+	return m.issue(c, n), n
+}
+
+// issue issues so many numbers, and returns the first. The caller holds mu.
+func (m *Server) issue(c driver.Claim, n int) (first uint64) {
+	first = max(m.lastFence(c.Key)+1, uint64(m.now().UnixMicro()))
 	f := fence{last: first + uint64(n) - 1}
 	if c.FenceTTL > 0 {
 		f.ends = time.UnixMilli(int64(f.last / 1000)).Add(c.FenceTTL)
@@ -793,7 +797,7 @@ func (m *Server) nextFences(c driver.Claim) (first uint64, n int) {
 		m.fences = map[string]fence{}
 	}
 	m.fences[c.Key] = f
-	return first, n
+	return first
 }
 
 func (m *Server) arrives(token string, n int) {

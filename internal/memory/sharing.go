@@ -240,7 +240,7 @@ func (s Shares) Adopt(ctx context.Context, c driver.Claim, from string) (driver.
 		if c.Share == 0 {
 			c.Share = h.Share
 		}
-		c.Fences = 1
+		c.Fences, c.Holds = 1, 0
 		g := x.grant(c, c.TTL)
 		if x.l.End(from); downgraded {
 			x.serve(true)
@@ -414,14 +414,14 @@ func (x *step) serve(wrote bool) {
 		x.moved = true
 		switch {
 		case c.Token == x.c.Token:
-			x.granted = x.grant(c, c.TTL)
+			x.granted = x.grant(x.c, x.c.TTL)
 		case w == nil || x.l.Hold(c.Token) != nil: // dead, or granted already
 		case x.tooMany(c):
 			x.told = append(x.told, func() { w.tell(driver.Notification{Next: time.Millisecond}) })
 		default:
 			ttl := driver.SuccessorTTL(c.TTL)
 			g := x.grant(c, ttl)
-			g.Fences, g.TTL, g.ServerTime = max(g.Fences, 1), ttl, x.serverTime()
+			g.TTL, g.ServerTime = ttl, x.serverTime()
 			x.told = append(x.told, func() { w.tell(driver.Notification{Token: c.Token, Grant: g}) })
 		}
 	}
@@ -463,23 +463,39 @@ func (x *step) unwanted() bool {
 	return !x.l.Writes() && writer < 0
 }
 
-// grant makes c a holder for ttl, or all the readers that it is for. The fence is new, and readers share it; if readers find the
-// lock held, they have that of the holders. A writer has as many as it asks for.
-func (x *step) grant(c driver.Claim, ttl time.Duration) driver.Grant {
-	reads, tokens := x.Groups(c.Share), x.tokens(c)
-	g := driver.Grant{Fence: x.lastFence(c.Key), Fences: len(tokens)}
-	if !reads || len(x.l.Holds) == 0 || g.Fence == 0 {
-		if reads || x.Permits > 0 {
-			c.Fences = 1
+// grant makes c a holder for ttl, or all the readers that it is for, or as many holds of permits as there is room for. The fence is
+// new, and readers share it; if readers find the lock held, they have that of the holders. A writer has as many as it asks for, and so
+// has a hold of permits; several have one each.
+func (x *step) grant(c driver.Claim, ttl time.Duration) (g driver.Grant) {
+	tokens := x.tokens(c)
+	n := len(tokens)
+	switch last := x.lastFence(c.Key); {
+	case x.Permits > 0 && x.room(c) > 1:
+		n = x.room(c)
+		tokens = tokens[:n]
+		g.Fence, g.Fences, g.Holds = x.issue(c, n), 1, int32(n)
+	case x.Permits > 0:
+		tokens = tokens[:1]
+		if g.Fence, n = x.nextFences(c); n > 1 {
+			g.Fences, g.Holds = n, 1
 		}
-		fence, n := x.nextFences(c)
-		g.Fence, g.Fences = fence, max(n, len(tokens))
+	case !x.Groups(c.Share):
+		if g.Fence, n = x.nextFences(c); n > 1 {
+			g.Fences = n
+		}
+	case len(x.l.Holds) > 0 && last != 0:
+		g.Fence = last
+	default:
+		g.Fence = x.issue(c, 1)
 	}
-	if g.Fences == 1 {
-		g.Fences = 0
+	if x.Groups(c.Share) && n > 1 {
+		g.Holds = int32(n)
 	}
-	for _, token := range tokens {
+	for i, token := range tokens {
 		h := Hold{Token: token, Until: x.ends(ttl), Share: c.Share, Fence: g.Fence}
+		if x.Permits > 0 {
+			h.Fence += uint64(i)
+		}
 		if old := x.l.Hold(token); old != nil {
 			h.Until = latest(old.Until, h.Until)
 			*old = h
@@ -490,14 +506,49 @@ func (x *step) grant(c driver.Claim, ttl time.Duration) driver.Grant {
 	return g
 }
 
+// room is how many holds of permits c can have, at least one: as many as it has, or as are free, but no more than 1000 permits at once.
+func (x *step) room(c driver.Claim) int {
+	tokens := x.tokens(c)
+	if x.l.Hold(c.Token) != nil {
+		if i := slices.IndexFunc(tokens, func(token string) bool { return x.l.Hold(token) == nil }); i >= 0 {
+			return i
+		}
+		return len(tokens)
+	}
+	free := min(x.limit(c.Key)-x.l.Taken(), 1000)
+	return max(min(len(tokens), free/PermitsOf(c.Share)), 1)
+}
+
 // tokens are those of the holds that c is for.
 func (s Shares) tokens(c driver.Claim) []string {
 	all := []string{c.Token}
-	for i := 1; i < c.Fences && s.Groups(c.Share); i++ {
+	for i := 1; i < int(c.Holds) && (s.Permits > 0 || s.Groups(c.Share)); i++ {
 		all = append(all, driver.HoldToken(c.Token, i))
 	}
 	return all
 }
+
+// entry is what c has in the queue: readers, how many holds they wait for; a writer, how many fences it reserves. Who waits for permits
+// waits for one hold, with a number of fences that is always the same.
+func (s Shares) entry(c driver.Claim) driver.Claim {
+	switch {
+	case s.Permits > 0:
+		c.Fences, c.Holds = 16, 0
+	case s.Groups(c.Share):
+		c.Fences = 0
+	default:
+		c.Holds = 0
+	}
+	return c
+}
+
+func (s Shares) enqueue(c driver.Claim, behind int) (kept bool) {
+	return s.Server.enqueue(s.entry(c), behind)
+}
+
+func (s Shares) queued(c driver.Claim) int { return s.Server.queued(s.entry(c)) }
+
+func (s Shares) dequeue(c driver.Claim) { s.Server.dequeue(s.entry(c)) }
 
 // heads are the first in the queue: of a lock to read and to write, the first reader and the first writer.
 func (s Shares) heads(queue []driver.Claim) (heads []driver.Claim) {

@@ -88,9 +88,9 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 		c := on
 		tokens++
 		c.Token = fmt.Sprint("t", tokens)
-		c.Share = int32(1 + random.IntN(permits+1)) // one too many, too
+		c.Share, c.Fences, c.Holds = int32(1+random.IntN(permits+1)), random.IntN(4), int32(random.IntN(4)) // one permit too many, too
 		if permits == 0 {
-			c.Share, c.Fences = int32(random.IntN(2)), random.IntN(4)
+			c.Share = int32(random.IntN(2))
 		}
 		if queues || random.IntN(3) > 0 {
 			c.Line = fmt.Sprint("r", 1+random.IntN(2))
@@ -121,7 +121,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 		} else {
 			c := again()
 			hold := c
-			hold.Token = driver.HoldToken(c.Token, random.IntN(max(c.Fences, 1)))
+			hold.Token = driver.HoldToken(c.Token, random.IntN(max(c.Fences, int(c.Holds), 1)))
 			switch random.IntN(7) {
 			case 0:
 				what = fmt.Sprintf("acquire again %+v", told(c))
@@ -131,7 +131,9 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				if next.Line == "" || next.Token == c.Token {
 					next = fresh(true)
 				}
-				next.Beside = ""
+				if next.Beside = ""; permits > 0 {
+					next.Holds = 0
+				}
 				what = fmt.Sprintf("pass %s to %+v", hold.Token, told(next))
 				g, err = p.Pass(ctx, hold, next)
 			case 2, 3:
@@ -144,7 +146,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				claims = slices.DeleteFunc(claims, func(x driver.Claim) bool { return x.Token == c.Token })
 			case 5:
 				next := fresh(false)
-				next.Line, next.Fences, next.Beside = "", 0, ""
+				next.Line, next.Fences, next.Holds, next.Beside = "", 0, 0, ""
 				if next.Share = max(next.Share, c.Share); permits > 0 {
 					next.Share = c.Share
 				}
@@ -165,7 +167,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 
 // told is what matters of a claim.
 func told(c driver.Claim) string {
-	return fmt.Sprintf("%s share %d fences %d line %q repeated %t beside %q", c.Token, c.Share, c.Fences, c.Line, c.Repeated, c.Beside)
+	return fmt.Sprintf("%s share %d fences %d holds %d line %q repeated %t beside %q", c.Token, c.Share, c.Fences, c.Holds, c.Line, c.Repeated, c.Beside)
 }
 
 // said is what matters of a reply.
@@ -182,7 +184,7 @@ func said(g driver.Grant, err error) string {
 		}
 		return err.Error()
 	case g.Fence > 0:
-		return fmt.Sprintf("granted, for %d", g.Fences)
+		return fmt.Sprintf("granted, %d fences, %d holds", g.Fences, g.Holds)
 	}
 	return "done"
 }

@@ -525,7 +525,7 @@ func forge(ctx context.Context, pool *redis.Pool, key string, n driver.Notificat
 		if fence == 0 {
 			fence = uint64(at.Microseconds())
 		}
-		message = fmt.Sprintf("grant %d %d %d %d %d %s", fence, n.Grant.Fences, n.Grant.TTL.Milliseconds(), at/time.Second, at%time.Second/time.Microsecond, n.Token)
+		message = fmt.Sprintf("grant %d %d %d %d %d %s", fence, max(n.Grant.Fences, int(n.Grant.Holds)), n.Grant.TTL.Milliseconds(), at/time.Second, at%time.Second/time.Microsecond, n.Token)
 	case n.Next > 0:
 		message = fmt.Sprintf("next %d", n.Next.Milliseconds())
 	}
