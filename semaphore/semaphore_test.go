@@ -338,19 +338,15 @@ func TestOnTheWire(t *testing.T) {
 	locktest.Release(t, w.lease)
 }
 
-// TestFIFO: first come, first served, among waiters of several processes, however many permits they want.
+// TestFIFO: first come, first served, among processes, however many permits they want.
 func TestFIFO(t *testing.T) {
 	s := redistest.Shared(t)
 	verdict.Conclusive(t, func() verdict.Slow {
 		name := locktest.Unique(t)
-		var processes []strategy.Semaphore
-		for range 3 {
-			processes = append(processes, open(t, s, 3, patient))
-		}
-		all := try(t, processes[0], name, 3)
+		all := try(t, open(t, s, 3, patient), name, 3)
 		var waiters []*waiter
 		for i, permits := range []int{1, 3, 1, 2, 1, 1, 3, 1, 2} {
-			waiters = append(waiters, wait(t.Context(), processes[i%3].NewMultiPermitLock(name, permits)))
+			waiters = append(waiters, wait(t.Context(), open(t, s, 3, patient).NewMultiPermitLock(name, permits)))
 			inQueue(t, s, name, i+1)
 		}
 		released := time.Now()
@@ -570,15 +566,15 @@ func TestDeadWaiter(t *testing.T) {
 	quiet(t, s, name)
 }
 
-// TestAllLapsed: when several holds have lapsed, the first in the queue asks, and what it leaves goes to the next in
-// the same step.
+// TestAllLapsed: when several holds have lapsed, the first in the queue asks, and what it leaves goes to the next
+// processes in the same step.
 func TestAllLapsed(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
 	locks := open(t, s, 3, patient)
 	holds := []strategy.Lease{try(t, locks, name, 1), try(t, locks, name, 2)}
 	var waiters []*waiter
 	for i := range 3 {
-		waiters = append(waiters, wait(t.Context(), locks.NewLock(name)))
+		waiters = append(waiters, wait(t.Context(), open(t, s, 3, patient).NewLock(name)))
 		inQueue(t, s, name, i+1)
 	}
 	for _, l := range holds {
@@ -603,7 +599,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	heavy := wait(ctx, locks.NewMultiPermitLock(name, 2))
 	inQueue(t, s, name, 1)
-	light := wait(t.Context(), locks.NewLock(name))
+	light := wait(t.Context(), open(t, s, 2, patient).NewLock(name))
 	inQueue(t, s, name, 2)
 	cancel()
 	if heavy.end(t); !errors.Is(heavy.err, context.Canceled) || !errors.Is(heavy.err, strategy.ErrHeld) {
@@ -643,7 +639,7 @@ func TestClose(t *testing.T) {
 	}
 	holder := try(t, open(t, s, 1, patient), name, 1)
 	waiters := []*waiter{wait(t.Context(), locks.NewLock(name)), wait(t.Context(), locks.NewLock(name))}
-	inQueue(t, s, name, 2)
+	inQueue(t, s, name, 1) // both have one place
 	if err := locks.Close(); err != nil {
 		t.Errorf("Close() = %v, want nil", err)
 	}
@@ -802,8 +798,8 @@ func TestRoundTrips(t *testing.T) {
 	count("SetPermits again", func() error { return locks.SetPermits(t.Context(), "counted", 0) })
 }
 
-// TestRequestsOfWaiters: a waiter asks, subscribes and asks for a place. Then it has its permits without another
-// request, however many wait and however many permits they want.
+// TestRequestsOfWaiters: a process that waits asks, subscribes and asks for a place. Then it has its permits without
+// another request, however many wait and however many permits they want.
 func TestRequestsOfWaiters(t *testing.T) {
 	s, name := redistest.Shared(t), locktest.Unique(t)
 	for _, n := range []int{1, 12} {
@@ -816,13 +812,15 @@ func TestRequestsOfWaiters(t *testing.T) {
 			mu.Unlock()
 			send()
 		})
-		locks, err := semaphore.New(counting, 2, patient)
-		opened(t, locks, err)
+		process := func() strategy.Semaphore {
+			locks, err := semaphore.New(counting, 2, patient)
+			return opened(t, locks, err)
+		}
 		verdict.Conclusive(t, func() verdict.Slow {
-			holder := try(t, locks, name, 2)
+			holder := try(t, process(), name, 2)
 			var waiters []*waiter
 			for i := range n {
-				waiters = append(waiters, wait(t.Context(), locks.NewMultiPermitLock(name, 1+i%2)))
+				waiters = append(waiters, wait(t.Context(), process().NewMultiPermitLock(name, 1+i%2)))
 			}
 			inQueue(t, s, name, n)
 			began := time.Now()
