@@ -220,14 +220,14 @@ func (s *stopped) Deadline() (time.Time, bool) {
 	return time.Now().Add(time.Duration(s.left.Load())), true
 }
 
-// TestLateAtTheEntrance: a caller whose deadline has passed when it may make its first attempt makes none.
-func TestLateAtTheEntrance(t *testing.T) {
+// TestLateBehindAFirstAttempt: a caller whose deadline has passed when it becomes the head makes no attempt.
+func TestLateBehindAFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: 8}
 		p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(15 * ms); return serve() })
 		s := open(t, p, strategy.Options{})
 		var asking []*waiter
-		for range 8 { // as many as may ask
+		for range 8 {
 			asking = append(asking, waitShare(bg, s, 1))
 		}
 		ctx := &stopped{Context: as("late")}

@@ -1,5 +1,5 @@
-// Locks that several may hold at a time: each waiter has its own place in the servers' queue, a grant to one
-// stops no other, the shares that NewShare allows, and what becomes of a lease that is exchanged.
+// Locks that several may hold at a time: what is handed over within a process, who asks for what is left, the shares that
+// NewShare allows, and what becomes of a lease that is exchanged.
 package engine_test
 
 import (
