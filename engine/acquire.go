@@ -151,7 +151,7 @@ func (l *lock) firstAnswered(ctx context.Context, lease *lease, a answer, err er
 	}
 	switch {
 	case lease != nil:
-		ln.got(nil, lease, newTurn())
+		ln.got(nil, lease, newTurn(), true)
 	case waits:
 		w = newWaiter(&l.target, ln, strategy.OwnerFrom(ctx))
 		ln.waiters = append([]*waiter{w}, ln.waiters...)

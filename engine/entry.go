@@ -54,6 +54,9 @@ func (e *queueEntry) believed(d directGrant) (g driver.Grant, ok bool) {
 	return g, ok
 }
 
+// mostHolds is how many holds a claim asks for. They are released one by one, perhaps by few connections.
+const mostHolds = 64
+
 // newClaim is the claim of a new attempt of w, the first: if several may hold the lock, for w and those behind it who want the same; and
 // with as many fences as may be handed over.
 func (ln *line) newClaim(w *waiter) driver.Claim {
@@ -61,7 +64,7 @@ func (ln *line) newClaim(w *waiter) driver.Claim {
 	c.Beside, ln.beside = ln.beside, ""
 	if !w.c.alone(w.share) {
 		for _, next := range ln.waiters {
-			if next.c != w.c || next.share != w.share || c.Holds == driver.MaxFences {
+			if next.c != w.c || next.share != w.share || c.Holds == mostHolds {
 				break
 			}
 			c.Holds++
@@ -131,7 +134,7 @@ func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err 
 	if t == nil {
 		t = newTurn()
 	}
-	ln.gotHolds(w, l, t, a.Holds)
+	ln.gotHolds(w, l, t, a.Holds, max(a.Holds, 1) >= c.Holds)
 }
 
 // inherit gives w, the head, the lock if the servers have said that they granted it to the line. Or w has to ask, because the message does
@@ -156,14 +159,14 @@ func (ln *line) inherit(w *waiter) step {
 	}
 	l := newLease(e.c, e.claimOf(w), g, g.Start)
 	l.unconfirmed = true
-	ln.gotHolds(w, l, newTurn(), g.Holds)
+	ln.gotHolds(w, l, newTurn(), g.Holds, false)
 	w.lease = l
 	return take
 }
 
 // gotHolds is got for a grant of several holds: the others are for those who are first then. What nobody wants is given back.
-func (ln *line) gotHolds(w *waiter, l *lease, t *turn, holds int32) {
-	ln.got(w, l, t)
+func (ln *line) gotHolds(w *waiter, l *lease, t *turn, holds int32, room bool) {
+	ln.got(w, l, t, room)
 	if g := &l.claim.Grant; holds > 1 && g.Fence != 0 {
 		g.Fences = 1 // each hold has one
 	}

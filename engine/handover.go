@@ -91,10 +91,10 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 	if alone {
 		ln.unhold()
 	}
-	w := ln.nextAfter(l)
+	w := ln.nextAfter()
 	switch {
 	case w == nil || l.c.group.Closed():
-		if alone {
+		if ln.room = len(ln.waiters) > 0; alone {
 			ln.on(ends)
 		}
 	case ln.mayHandOver(l, c, w):
@@ -110,17 +110,12 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 	return s
 }
 
-// nextAfter is the waiter that may have what l held; nil: nobody may. While a request is under way for the first, that is
-// the second, unless they want different shares: who wants much is not overtaken.
-func (ln *line) nextAfter(l *lease) *waiter {
-	first := 0
-	if ln.state == passing || ln.state == asking && ln.head != nil {
-		first = 1
-	}
-	if len(ln.waiters) <= first || ln.waiters[0].share != l.claim.Share && first > 0 {
+// nextAfter is the waiter that may have what l held: the first. nil: there is none, or a request for it is under way.
+func (ln *line) nextAfter() *waiter {
+	if len(ln.waiters) == 0 || ln.state == passing || ln.state == asking {
 		return nil
 	}
-	return ln.waiters[first]
+	return ln.waiters[0]
 }
 
 // mayHandOver reports whether w can have the lock by the grant that l had. Otherwise it needs one of its own:
@@ -249,7 +244,7 @@ func (ln *line) passed(l *lease, e *queueEntry, g driver.Grant, start time.Time,
 			if e.c.queues {
 				t = newTurn()
 			}
-			ln.got(w, next, t)
+			ln.got(w, next, t, false)
 			w.post(next)
 			return
 		}

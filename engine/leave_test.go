@@ -63,7 +63,7 @@ func TestGivenWhileLeaving(t *testing.T) {
 		return false
 	})
 	given := newLease(l.c, l.claimFor(""), driver.Grant{}, time.Now())
-	ln.got(w, given, newTurn())
+	ln.got(w, given, newTurn(), true)
 	w.post(given)
 	l.c.lines.mu.Unlock()
 	<-left

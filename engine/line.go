@@ -47,6 +47,7 @@ type line struct {
 	watch   *time.Timer   // see watchHolder; nil: it does not run
 	watched time.Duration // the TTL for which it began
 	turn    *turn         // the process's turn, which goes on if the next attempt is granted; nil: it is over
+	room    bool          // what a lease gave back while a request was under way may be free
 	beside  string        // the token of a hold of a group that the next claim may join; empty: none
 	failed  int           // attempts in a row that the servers failed
 	subscription
@@ -180,13 +181,21 @@ func (ln *line) out(w *waiter) {
 }
 
 // got takes in that w has got the lock by l, without holds for others. If it keeps all others out, its release serves the line next;
-// t is the process's turn. w is nil if that was a first attempt.
-func (ln *line) got(w *waiter, l *lease, t *turn) {
+// t is the process's turn. Otherwise the next head asks: at once if there may be room, and else when the turn is over, as what this
+// process holds comes to it until then. w is nil if that was a first attempt.
+func (ln *line) got(w *waiter, l *lease, t *turn, room bool) {
 	ln.out(w)
 	l.turn = t
 	if !l.c.alone(l.claim.Share) {
-		if ln.why.ask = true; ln.group && l.claim.Beside == "" {
+		if ln.group && l.claim.Beside == "" {
 			ln.beside = l.claim.Token
+		}
+		if room || ln.room || ln.group {
+			ln.why.ask, ln.room = true, false
+		} else {
+			why := grantedTo(l)
+			why.turn = t.began.Add(handOverLimit)
+			ln.learn(why)
 		}
 		ln.on(admitted)
 		return

@@ -19,6 +19,7 @@ type reason struct {
 	until  time.Time           // held, with a TTL: when that ends
 	longer time.Duration       // it may sleep this much longer, because it is not the first in the servers' queue
 	silent bool                // the holder's release will not be announced
+	turn   time.Time           // until then the lock comes from this process, if at all: see got
 	ask    bool                // a later attempt got no answer, or the lock has changed hands: do not sleep on this reason
 }
 
