@@ -38,6 +38,14 @@ func open(t testing.TB, s *redistest.Server, o strategy.Options) strategy.ReadWr
 	return openOn(t, s.Pool(), o)
 }
 
+// to is how a process acquires the lock.
+func to(locks strategy.ReadWriter, name string, read bool) strategy.Lock {
+	if read {
+		return locks.NewRLock(name)
+	}
+	return locks.NewLock(name)
+}
+
 func openOn(t testing.TB, pool *redis.Pool, o strategy.Options) strategy.ReadWriter {
 	t.Helper()
 	locks, err := rwlock.New(redigonode.New(pool), o)
@@ -94,13 +102,6 @@ func (s *scene) failf(format string, args ...any) {
 func (s *scene) key() string     { return strategy.DefaultKey(s.name) }
 func (s *scene) counter() string { return driver.SiblingKey(s.key(), "fence") }
 
-func (s *scene) to(read bool) strategy.Lock {
-	if read {
-		return s.locks.NewRLock(s.name)
-	}
-	return s.locks.NewLock(s.name)
-}
-
 func (s *scene) read() strategy.Lease  { s.t.Helper(); return s.try(true) }
 func (s *scene) write() strategy.Lease { s.t.Helper(); return s.try(false) }
 
@@ -115,7 +116,7 @@ func (s *scene) readFirst() (first, second strategy.Lease) {
 // try makes an attempt that must succeed.
 func (s *scene) try(read bool) strategy.Lease {
 	s.t.Helper()
-	return s.tried(s.to(read), fmt.Sprintf("to read (%t)", read))
+	return s.tried(to(s.locks, s.name, read), fmt.Sprintf("to read (%t)", read))
 }
 
 func (s *scene) tried(lock strategy.Lock, what string) strategy.Lease {
@@ -131,7 +132,7 @@ func (s *scene) tried(lock strategy.Lock, what string) strategy.Lease {
 // refused makes an attempt that must not succeed.
 func (s *scene) refused(read bool) *strategy.HeldError {
 	s.t.Helper()
-	l, err := s.to(read).TryAcquire(s.ctx)
+	l, err := to(s.locks, s.name, read).TryAcquire(s.ctx)
 	var held *strategy.HeldError
 	if !errors.As(err, &held) {
 		if err == nil {
@@ -154,22 +155,33 @@ type waiter struct {
 func (s *scene) waitsToRead() *waiter  { s.t.Helper(); return s.waits(true) }
 func (s *scene) waitsToWrite() *waiter { s.t.Helper(); return s.waits(false) }
 
-// waits returns when the waiter has its place, behind those that wait already.
+// waits makes a waiter that is a process of its own, as all who wait in one process have one place in the queue.
 func (s *scene) waits(read bool) *waiter {
 	s.t.Helper()
+	return s.waitsIn(open(s.t, s.server, strategy.Options{}), read)
+}
+
+// waitsIn returns when the waiter, the first of its process, has its place, behind those that wait already.
+func (s *scene) waitsIn(process strategy.ReadWriter, read bool) *waiter {
+	s.t.Helper()
 	before := s.queue()
-	ctx, cancel := context.WithCancel(s.ctx)
-	w := &waiter{s: s, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.lease, w.err = s.to(read).Acquire(ctx)
-	}()
+	w := s.begins(process, read)
 	verdict.Eventually(s.t, "the waiter is in the queue", func() bool {
 		if w.over() {
 			s.failf("Acquire() to read (%t) = %v at once, want that it waits", read, w.err)
 		}
 		return s.queue() > before
 	})
+	return w
+}
+
+func (s *scene) begins(process strategy.ReadWriter, read bool) *waiter {
+	ctx, cancel := context.WithCancel(s.ctx)
+	w := &waiter{s: s, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = to(process, s.name, read).Acquire(ctx)
+	}()
 	return w
 }
 
@@ -204,7 +216,7 @@ func (w *waiter) comesIn(why string) strategy.Lease {
 	return w.lease
 }
 
-// stays demands that a waiter is still in the queue, where those are that nobody has granted the lock.
+// stay demands that waiters are still in the queue, each the first of its process: there are those that nobody has granted the lock.
 func (s *scene) stay(why string, waiters ...*waiter) {
 	s.t.Helper()
 	if n := s.queue(); n != len(waiters) {
@@ -297,6 +309,91 @@ func TestPhases(t *testing.T) {
 		s.release(f)
 		s.release(w4.comesIn("no reader waits"))
 	})
+}
+
+// TestOneProcess: readers of one process that wait behind a writer come in together. Then a writer that waits comes in
+// when they have gone, although others of that process wait to read.
+func TestOneProcess(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		same    bool // the writers are of the readers' process
+		queued  bool // the second writer waits already when the readers come in
+		readers int
+	}{
+		"nobody else waits":               {readers: 4},
+		"nobody else waits, one process":  {readers: 4, same: true},
+		"a writer waits":                  {readers: 2, queued: true},
+		"a writer waits, in that process": {readers: 2, queued: true, same: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, strategy.Options{}, func(s *scene) {
+				var inLine atomic.Int64 // each waiter plans its first pause when it has its place in line
+				process := open(t, s.server, strategy.Options{Backoff: func(attempt int) time.Duration {
+					if attempt == 1 {
+						inLine.Add(1)
+					}
+					return 50 * time.Millisecond
+				}})
+				if test.same {
+					s.locks = process
+				}
+				join := func(n int) []*waiter {
+					t.Helper()
+					all := []*waiter{s.waitsIn(process, true)}
+					before := inLine.Load() // the first one's attempts are later ones from now on
+					for range n - 1 {
+						all = append(all, s.begins(process, true))
+					}
+					verdict.Eventually(t, "all readers wait", func() bool { return inLine.Load() == before+int64(n-1) })
+					return all
+				}
+				var w *waiter // to write
+				comeIn := func(all []*waiter) (in []strategy.Lease) {
+					t.Helper()
+					verdict.Eventually(t, "all readers come in when the writer has gone", func() bool {
+						if w != nil && w.over() {
+							w.comesIn("it has already")
+							s.failf("a writer has come in before all readers")
+						}
+						return !slices.ContainsFunc(all, func(r *waiter) bool { return !r.over() })
+					})
+					for _, r := range all {
+						in = append(in, r.comesIn("it has already"))
+					}
+					return in
+				}
+
+				first := s.write()
+				early := join(test.readers)
+				s.stay("a writer holds the lock, and they have one place", early[0])
+				if test.queued {
+					w = s.waitsIn(s.locks, false)
+				}
+				s.release(first)
+				in := comeIn(early)
+				if info := s.info(); info.Holds != len(in) {
+					s.failf("Inspect() = %+v, want %d readers", info, len(in))
+				}
+				if !test.queued {
+					w = s.waitsIn(s.locks, false)
+				}
+				s.refused(true)
+				late := join(3)
+				for _, l := range in {
+					s.stay("one still reads, and the writer waits", w, late[0])
+					s.release(l)
+				}
+				writer := w.comesIn("the last reader has gone")
+				s.stay("the writer writes", late[0])
+				w = nil
+				s.release(writer)
+				for _, l := range comeIn(late) {
+					s.release(l)
+				}
+			})
+		})
+	}
 }
 
 // TestGivesUp: when the last writer that waits has left its queue, the readers come in.
@@ -526,11 +623,7 @@ func TestLateHolders(t *testing.T) {
 			"Release": func(l strategy.Lease) error { return l.Release(t.Context()) },
 		} {
 			name := locktest.Unique(t)
-			l := locks.NewLock(name)
-			if read {
-				l = locks.NewRLock(name)
-			}
-			zombie := try(t, l)
+			zombie := try(t, to(locks, name, read))
 			redistest.Do(t, server, "DEL", strategy.DefaultKey(name))
 			writer := try(t, locks.NewLock(name))
 			if err := late(zombie); !errors.Is(err, strategy.ErrLost) {
@@ -609,11 +702,7 @@ func TestAdopt(t *testing.T) {
 	locks, other := open(t, server, strategy.Options{}), open(t, server, strategy.Options{})
 	for _, read := range []bool{false, true} {
 		name := locktest.Unique(t)
-		l := locks.NewLock(name)
-		if read {
-			l = locks.NewRLock(name)
-		}
-		lease := try(t, l)
+		lease := try(t, to(locks, name, read))
 		fence := locktest.Fence(t, lease)
 		token, err := lease.Detach()
 		if err != nil {
@@ -835,12 +924,8 @@ func TestWaysToWait(t *testing.T) {
 					all.Go(func() {
 						for k := range 4 {
 							read := (i+j+k)%3 > 0
-							l := locks.NewLock(name)
-							if read {
-								l = locks.NewRLock(name)
-							}
 							var broke error
-							err := strategy.Do(t.Context(), l, func(ctx context.Context, lease strategy.Lease) error {
+							err := strategy.Do(t.Context(), to(locks, name, read), func(ctx context.Context, lease strategy.Lease) error {
 								err := enter(read)
 								if lease.Err() == nil {
 									broke = err
@@ -1002,7 +1087,8 @@ func TestLeastRights(t *testing.T) {
 		"+zrange", "+zadd", "+zrem", "+zremrangebyscore", "+zscore", "+zcount", "+pttl", "+pexpireat", "+get", "+set",
 		"+lindex", "+lpop", "+lrange", "+lpos", "+lrem", "+rpush", "+pexpire",
 	}
-	locks := openOn(t, locktest.As(t, s, "least", "which rights a lock needs", least...), strategy.Options{Wait: strategy.WaitQueue})
+	pool := locktest.As(t, s, "least", "which rights a lock needs", least...)
+	locks := openOn(t, pool, strategy.Options{Wait: strategy.WaitQueue})
 	if err := locks.Check(t.Context()); err != nil {
 		t.Errorf("Check() = %v, want nil", err)
 	}
@@ -1010,9 +1096,10 @@ func TestLeastRights(t *testing.T) {
 		name := locktest.Unique(t)
 		w := try(t, locks.NewLock(name))
 		got := make(chan error, 2)
-		for range 2 {
+		for range 2 { // each is a process, and so has a place in the queue
+			process := openOn(t, pool, strategy.Options{Wait: strategy.WaitQueue})
 			go func() {
-				l, err := locks.NewRLock(name).Acquire(t.Context())
+				l, err := process.NewRLock(name).Acquire(t.Context())
 				if err == nil {
 					err = l.Release(t.Context())
 				}
