@@ -200,17 +200,6 @@ var reentryMutants = reentrantly([]mutant{
 		}),
 	},
 	{
-		name: "tells of a release by its token", killed: []string{"ReentryWakes"}, noQueue: true,
-		moves: always(moves{watch: func(p memory.Gated, ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-			return p.Watch(ctx, c, func(n driver.Notification) {
-				if n.Holder != "" {
-					n.Holder = "the last hold's token"
-				}
-				fn(n)
-			})
-		}}),
-	},
-	{
 		name: "an operator ends one hold", killed: []string{"ReentryForce"},
 		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
 			if op == memory.OpForceRelease {

@@ -530,8 +530,8 @@ func TestPermitsForAll(t *testing.T) {
 			l := w.got(t)
 			tokens[l.Token()], fences[fenceOf(l)] = true, true
 		}
-		since(t, "they waited", start, 50*ms) // the first, and four times 256
-		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 5)
+		since(t, "they waited", start, 170*ms) // the first, and sixteen times 64
+		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 17)
 		equal(t, "tokens", len(tokens), 1000)
 		equal(t, "fences", len(fences), 1000)
 		for _, w := range waiters {

@@ -244,7 +244,7 @@ func (ln *line) passed(l *lease, e *queueEntry, g driver.Grant, start time.Time,
 			if e.c.queues {
 				t = newTurn()
 			}
-			ln.got(w, next, t, false)
+			ln.got(w, next, t, l.claim.Share > e.claim.Share) // what was released is more than w wants
 			w.post(next)
 			return
 		}

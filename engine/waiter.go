@@ -173,7 +173,7 @@ func (w *waiter) nextAsHead() (do step, until time.Time) {
 // restOn decides how long the head sleeps for this reason, and whether it has to subscribe first, or to ask.
 func (w *waiter) restOn(why reason) (do step, until time.Time) {
 	ln, listening := w.ln, false
-	if time.Now().Before(why.turn) {
+	if time.Now().Before(why.turn) && len(ln.freed) == 0 {
 		return sleep, why.turn
 	}
 	if why.held != nil && w.c.o.Wait != strategy.WaitPoll && !w.rest.without {
