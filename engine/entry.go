@@ -118,7 +118,7 @@ func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err 
 				// would pass the line over again and again, so it subscribes again.
 				ln.unsubscribe()
 			}
-			e.claim.Line = c.Line
+			e.claim.Line, ln.room = c.Line, false
 			e.placed(start, a.ServerTime)
 		case !c.Repeated: // nothing has changed; an entry that was sent before keeps its place
 			ln.entry = nil
@@ -153,7 +153,7 @@ func (ln *line) inherit(w *waiter) step {
 		e.queued = false // it may be the holder's token now: the servers know it
 		return ask
 	}
-	ln.entry = nil
+	ln.entry, ln.room = nil, false // what was given back has gone through the queue
 	if g.Owner == "" && e.c.reenters {
 		g.Owner = e.claim.Owner // the notification does not name the holder
 	}
