@@ -68,7 +68,7 @@ type Sharer interface {
 	// such a hold would wait for itself, so the engine refuses it.
 	Excludes(held, asked int32) bool
 	// Groups reports whether any number may hold this share together. They queue apart and get in together: a grant is for all
-	// Claim.Holds, with one fence. Otherwise Acquire grants as many as there is room for, with a fence each, and the queue one.
+	// Claim.Holds, with one fence. Otherwise Acquire grants as many as have room, with Grant.Fences numbers each, and the queue one.
 	Groups(share int32) bool
 }
 

@@ -167,9 +167,6 @@ func (ln *line) inherit(w *waiter) step {
 // gotHolds is got for a grant of several holds: the others are for those who are first then. What nobody wants is given back.
 func (ln *line) gotHolds(w *waiter, l *lease, t *turn, holds int32, room bool) {
 	ln.got(w, l, t, room)
-	if g := &l.claim.Grant; holds > 1 && g.Fence != 0 {
-		g.Fences = 1 // each hold has one
-	}
 	for i := 1; i < int(holds); i++ {
 		other := l.hold(i)
 		if len(ln.waiters) > 0 && ln.waiters[0].c == l.c && ln.waiters[0].share == l.claim.Share {
@@ -191,7 +188,7 @@ func (l *lease) hold(i int) *lease {
 	c.Token = driver.HoldToken(c.Token, i)
 	c.Owner = c.Token
 	if c.Grant.Fence != 0 && !l.c.sharer.Groups(c.Share) {
-		c.Grant.Fence += uint64(i)
+		c.Grant.Fence += uint64(i * max(c.Grant.Fences, 1))
 	}
 	next := newLease(l.c, c, c.Grant, c.Grant.Start)
 	next.granted, next.unconfirmed = l.granted, l.unconfirmed

@@ -247,9 +247,6 @@ func (p *shares) admit(c driver.Claim, g *driver.Grant) error {
 			if g.Holds == 0 {
 				g.Fence = fence
 			}
-		}
-		g.Fences = 1
-		if c.Holds <= 1 {
 			g.Fences = max(c.Fences, 1)
 			p.fence += uint64(g.Fences - 1)
 		}

@@ -322,8 +322,8 @@ func TestOneProcess(t *testing.T) {
 	}{
 		"nobody else waits":               {readers: 4},
 		"nobody else waits, one process":  {readers: 4, same: true},
-		"a writer waits":                  {readers: 2, queued: true},
-		"a writer waits, in that process": {readers: 2, queued: true, same: true},
+		"a writer waits":                  {readers: 4, queued: true},
+		"a writer waits, in that process": {readers: 4, queued: true, same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

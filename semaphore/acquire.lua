@@ -12,12 +12,12 @@
 -- ARGV[6]  its entry in the queue; empty: it does not queue
 -- ARGV[7]  1: it has asked with this entry before
 -- ARGV[8]  1: prove that the user may release and renew, also if nobody holds permits
--- ARGV[9]  how many fences to reserve for one hold
--- ARGV[10] how many holds of so many permits it asks for, with a fence each
+-- ARGV[9]  how many fences to reserve for a hold
+-- ARGV[10] how many holds of so many permits it asks for
 --          ARGV[9] and ARGV[10] are left out if both are 1; ARGV[7] and ARGV[8], too, if both are empty then
 --
 -- Returns  the fence (an integer): granted
---          {fence, fences, holds}: granted; one hold with several fences, or as many holds as were free, with a fence each
+--          {fence, fences, holds}: granted; as many holds as were free, and how many fences each of them has
 --          {token, ms, taken, limit}: too few are free; the hold that ends first, and when; how many permits are taken, and
 --            how many there are
 --          {token, ms, taken, limit, seconds, microseconds, place, before}: the same; the server's time; the contender's

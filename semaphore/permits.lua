@@ -62,15 +62,17 @@ end
 
 -- Makes the token the holder of permits until ends. The fence comes first: if it fails, nothing is held.
 -- reserve  how many fences: for it, and for those to whom its process hands the permits on
--- holds    so many holds of so many permits (hold_token), with a fence each and none reserved, if there are several; nil: one
--- Returns  the first fence, how many for a hold; nil, nil, error
+-- holds    so many holds of so many permits (hold_token); they share 256 fences; nil: one
+-- Returns  the first fence, how many for each hold; nil, nil, error
 local function grant(s, token, permits, ends, reserve, holds)
-  local several = holds and holds > 1
-  local fence, reserved, err = next_fences(s.counter, several and 1 or reserve, s.time)
+  holds = holds or 1
+  local wanted = math.max(math.min(reserve, math.floor(256 / holds)), 1)
+  local fence, reserved, err = next_fences(s.counter, wanted * holds, s.time)
   if err then return nil, nil, err end
-  issue_fences(s.counter, fence, several and holds or reserved, s.keep)
+  reserved = math.max(math.floor(reserved / holds), 1)
+  issue_fences(s.counter, fence, reserved * holds, s.keep)
   local all = members(token, permits)
-  for i = 2, holds or 1 do
+  for i = 2, holds do
     for _, m in ipairs(members(hold_token(token, i), permits)) do all[#all + 1] = m end
   end
   hold(s, all, ends)

@@ -261,7 +261,7 @@ func (p *protocol) acquired(c driver.Claim, reply any) (driver.Grant, error) {
 	if len(r) == 3 {
 		fences, ok := r[1].(int64)
 		holds, ok2 := r[2].(int64)
-		if _, fence := r[0].(int64); !fence || !ok || !ok2 || !atMost(fences, c.Fences) || !atMost(holds, int(c.Holds)) || fences > 1 && holds > 1 {
+		if _, fence := r[0].(int64); !fence || !ok || !ok2 || !atMost(fences, c.Fences) || !atMost(holds, int(c.Holds)) {
 			return driver.Grant{}, rediskit.BadReply(p.Name(), reply)
 		}
 		g, err := p.Acquired(c, r[0])

@@ -1300,7 +1300,7 @@ func TestGarbage(t *testing.T) {
 	several := c
 	several.Fences, several.Holds = 8, 4
 	for _, reply := range []any{
-		[]any{nil, n, n}, []any{text, int64(8), int64(1)}, []any{n, n, int64(1)}, []any{n, int64(0), int64(1)}, []any{n, int64(8), int64(2)}, []any{n, int64(1), int64(5)},
+		[]any{nil, n, n}, []any{text, int64(8), int64(1)}, []any{n, n, int64(1)}, []any{n, int64(0), int64(1)}, []any{n, int64(1), int64(5)},
 		[]any{n, int64(8), int64(0)}, []any{n, nil, int64(1)}, []any{n, int64(8), nil}, []any{int64(0), int64(8), int64(1)},
 	} {
 		_, err := on(reply).Acquire(t.Context(), several)

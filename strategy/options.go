@@ -53,8 +53,8 @@ const (
 	WaitPoll
 	// WaitNotification sleeps until a release is published or the holder's TTL has run out.
 	WaitNotification
-	// WaitQueue takes a place in a queue that the servers keep: one for each process and lock, or, where several may hold the
-	// lock, one for each waiter. The holder's release makes the first its successor in the same step. All users of a lock should
+	// WaitQueue takes a place in a queue that the servers keep: one for each process and lock (readers and writers have one each).
+	// The holder's release makes the first its successor in the same step. All users of a lock should
 	// wait in the same way: a waiter outside the queue gets the lock only when nobody queues.
 	WaitQueue
 )

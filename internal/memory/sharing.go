@@ -465,7 +465,7 @@ func (x *step) unwanted() bool {
 
 // grant makes c a holder for ttl, or all the readers that it is for, or as many holds of permits as there is room for. The fence is
 // new, and readers share it; if readers find the lock held, they have that of the holders. A writer has as many as it asks for, and so
-// has a hold of permits; several have one each.
+// has a hold of permits; several share 256.
 func (x *step) grant(c driver.Claim, ttl time.Duration) (g driver.Grant) {
 	tokens := x.tokens(c)
 	n := len(tokens)
@@ -473,7 +473,11 @@ func (x *step) grant(c driver.Claim, ttl time.Duration) (g driver.Grant) {
 	case x.Permits > 0 && x.room(c) > 1:
 		n = x.room(c)
 		tokens = tokens[:n]
-		g.Fence, g.Fences, g.Holds = x.issue(c, n), 1, int32(n)
+		each := max(min(c.Fences, 256/n), 1)
+		if x.lastFence(c.Key) == 0 {
+			each = 1
+		}
+		g.Fence, g.Fences, g.Holds = x.issue(c, each*n), each, int32(n)
 	case x.Permits > 0:
 		tokens = tokens[:1]
 		if g.Fence, n = x.nextFences(c); n > 1 {
@@ -494,7 +498,7 @@ func (x *step) grant(c driver.Claim, ttl time.Duration) (g driver.Grant) {
 	for i, token := range tokens {
 		h := Hold{Token: token, Until: x.ends(ttl), Share: c.Share, Fence: g.Fence}
 		if x.Permits > 0 {
-			h.Fence += uint64(i)
+			h.Fence += uint64(i * max(g.Fences, 1))
 		}
 		if old := x.l.Hold(token); old != nil {
 			h.Until = latest(old.Until, h.Until)
