@@ -106,7 +106,7 @@ type Claim struct {
 	FenceTTL time.Duration // how long the servers keep a fence after the time that its number says; whole milliseconds; 0: for ever
 	Share    int32         // how much of the lock, where several may hold it: see [Sharer]; 0: what NewLock asks for
 	Holds    int32         // how many holds of that share Acquire asks for, for as many waiters of this process: see [Sharer]; 0: one
-	Beside   string        // Acquire: the token of a hold of the same share. While it is held, the claim is granted, whoever waits: see [Sharer]
+	Joins    string        // Acquire: the token of a hold of the same share, which the claim joins: it is granted while that is held, although others wait: see [Sharer]
 	Repeated bool          // Acquire: sent before with this Token, which may have a place in the queue
 	Again    bool          // Acquire: only if Owner holds the lock already: see [Reenterer]
 	Grant    Grant         // the last one, of a claim that has one; of a queued claim Start alone: when it was answered

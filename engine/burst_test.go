@@ -515,7 +515,7 @@ func TestBurstOfPermits(t *testing.T) {
 	}
 }
 
-// Who asks for a permit asks for all that stand behind it. So many callers cost few requests, and few times the way to the server.
+// A caller that asks for a permit asks for all that stand behind it. So many callers cost few requests, and few times the way to the server.
 func TestPermitsForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory

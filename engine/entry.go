@@ -61,7 +61,7 @@ const mostHolds = 64
 // with as many fences as may be handed over.
 func (ln *line) newClaim(w *waiter) driver.Claim {
 	c := w.claimFor(w.named)
-	c.Beside, ln.beside = ln.beside, ""
+	c.Joins, ln.joins = ln.joins, ""
 	if !w.c.alone(w.share) {
 		for _, next := range ln.waiters {
 			if next.c != w.c || next.share != w.share || c.Holds == mostHolds {
@@ -100,7 +100,7 @@ func (ln *line) claimOfHead(w *waiter) driver.Claim {
 	if ln.hearsGrants() {
 		c.Line = ln.all.id
 	}
-	e.claim.Beside = "" // it is asked for once
+	e.claim.Joins = "" // it is asked for once
 	return c
 }
 
@@ -164,7 +164,7 @@ func (ln *line) inherit(w *waiter) step {
 	return take
 }
 
-// gotHolds is got for a grant of several holds: the others are for those who are first then. What nobody wants is given back.
+// gotHolds is got for a grant of several holds: the others are for those who are first then. It gives back the holds that nobody wants.
 func (ln *line) gotHolds(w *waiter, l *lease, t *turn, holds int32, room bool) {
 	ln.got(w, l, t, room)
 	for i := 1; i < int(holds); i++ {

@@ -1,4 +1,4 @@
-// Orders of events, panics, options and user code that have left two holders, or a line that stood still or was told wrong things.
+// Orders of events, panics, options and user code that have left two holders, or a line that stopped, or that learned something false.
 package engine_test
 
 import (

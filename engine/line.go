@@ -31,7 +31,7 @@ type lineKey struct {
 // A caller that finds no line asks at once (a first attempt). Those who come meanwhile stand in line until it is answered. If
 // the lock is held, the one who has asked is their head.
 //
-// Everything in it is guarded by all.mu. Whoever changes it does so in change.
+// Everything in it is guarded by all.mu. A function that changes it does so in change.
 type line struct {
 	all *lines
 	lineKey
@@ -48,7 +48,7 @@ type line struct {
 	watched time.Duration // the TTL for which it began
 	turn    *turn         // the process's turn, which goes on if the next attempt is granted; nil: it is over
 	room    bool          // what a lease gave back while a request was under way may be free
-	beside  string        // the token of a hold of a group that the next claim may join; empty: none
+	joins   string        // the token of a hold of a group, which the next claim joins; empty: none
 	failed  int           // attempts in a row that the servers failed
 	subscription
 }
@@ -76,10 +76,10 @@ const (
 	releases              // the release of the holder begins
 	passes                // the same, by a request that asks for the first waiter
 	leaves                // the head does
-	ends                  // what the line did is over: the holder is gone, or the lock is where nobody here knows
+	ends                  // what the line did is over: the lease has ended, or the lock is where nobody here knows
 )
 
-// transitions are the states after each event. What is not in it changes nothing.
+// transitions are the states after each event. An event that is not in it changes nothing.
 var transitions = map[state]map[event]state{
 	waiting:   {asks: asking, granted: holding, admitted: idle, passes: passing, leaves: idle},
 	asking:    {granted: holding, admitted: idle, refused: waiting, leaves: idle, ends: idle},
@@ -187,8 +187,8 @@ func (ln *line) got(w *waiter, l *lease, t *turn, room bool) {
 	ln.out(w)
 	l.turn = t
 	if !l.c.alone(l.claim.Share) {
-		if ln.group && l.claim.Beside == "" {
-			ln.beside = l.claim.Token
+		if ln.group && l.claim.Joins == "" {
+			ln.joins = l.claim.Token
 		}
 		if room || ln.room || ln.group {
 			ln.why.ask, ln.room = true, false
@@ -204,7 +204,7 @@ func (ln *line) got(w *waiter, l *lease, t *turn, room bool) {
 	ln.on(granted)
 }
 
-// learn takes in why the lock is not to be had.
+// learn takes in why the lock is not available.
 func (ln *line) learn(why reason) {
 	why.n = ln.why.n + 1
 	ln.why = why
@@ -287,7 +287,7 @@ func (ls *lines) close() {
 	}
 }
 
-// watchHolder looks at the line's holder when its TTL is over, and from then on when its deadline comes, so that a lease that nobody uses
+// watchHolder looks at the line's holder when its TTL is over, and from then on when its deadline comes. So a lease that nobody uses
 // any more does not keep the line waiting for ever. One timer serves for the next holders, too, unless their TTL is shorter.
 func (ln *line) watchHolder() {
 	switch {

@@ -437,8 +437,8 @@ func acquired(t *testing.T, when string, ws []*waiter, want ...int) {
 	}
 }
 
-// TestShareLine: the waiters of a process have one line, and one place in the queue. What one of them releases goes to the next, without a
-// request; when the process's turn is over, the release asks for the next one's share, too.
+// TestShareLine: the waiters of a process have one line, and one place in the queue. One of them that releases hands its share to the next,
+// without a request; when the process's turn is over, the release asks for the next one's share, too.
 func TestShareLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: 2}
@@ -494,7 +494,7 @@ func TestShareTurnEnds(t *testing.T) {
 	})
 }
 
-// TestShareFits: a share is handed over only to who wants as much, and nobody overtakes who wants more.
+// TestShareFits: a share is handed over only to a waiter that wants as much, and nobody overtakes one that wants more.
 func TestShareFits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: 3}

@@ -1,4 +1,4 @@
-// What a line does after each event in each state.
+// Tests what a line does after each event in each state.
 package engine
 
 import (

@@ -30,8 +30,8 @@
 -- The functions that it calls stand before it: see numbers.lua, enqueue.lua, grant.lua and each.lua.
 local n, ttl, reserve, keep, entry, unproven = #KEYS / 3, ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5] == '1'
 
--- The common case: nobody holds the locks, and nobody queues. It serves all of them with few commands. What
--- it does not grant is left to acquire. A counter may have advanced then. That is harmless: fences rise, and
+-- The common case: nobody holds the locks, and nobody queues. It serves all of them with few commands. It
+-- leaves to acquire what it does not grant. A counter may have advanced then. That is harmless: fences rise, and
 -- may leave numbers out.
 local granted = {} -- the reply to each
 if reserve < 2 and entry == '' and not unproven and redis.pcall('EXISTS', unpack(KEYS, 1, 2 * n)) == 0 then

@@ -12,7 +12,7 @@
 -- ARGV[5]  how many readers come in with it; of a writer, how many fences to reserve
 -- ARGV[6]  its entry in the queue; empty: it does not queue
 -- ARGV[7]  1: it has asked with this entry before
--- ARGV[8]  a reader's token: while that holds the lock, a reader may, too, whoever waits
+-- ARGV[8]  the token of a reader that a reader joins: while that holds the lock, this one may, too, although others wait
 -- ARGV[9]  1: prove that the user may release and renew, also if the lock is free
 --          ARGV[7] to ARGV[9] are left out if all three are empty
 --
@@ -30,9 +30,9 @@ local s, err = open(ARGV[1]) -- phases.lua
 if err then return err end
 if read(s, 'ZSCORE', ARGV[4] .. ':' .. ARGV[3]) then return grant_caller(s) end -- granted while it queued, or the reply was lost
 
-local beside = ARGV[4] == 'read' and (ARGV[8] or '') ~= '' and read(s, 'ZSCORE', 'read:' .. ARGV[8])
-if not beside then serve(s, s.ended, ARGV[6]) end
-local reply = admit(s, beside) -- admit.lua
+local joins = ARGV[4] == 'read' and (ARGV[8] or '') ~= '' and read(s, 'ZSCORE', 'read:' .. ARGV[8])
+if not joins then serve(s, s.ended, ARGV[6]) end
+local reply = admit(s, joins) -- admit.lua
 if not reply then
   reply = refuse(s)
   assert_primary(s.lock)

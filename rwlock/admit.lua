@@ -13,13 +13,13 @@ end
 
 local function is_error(reply) return type(reply) == 'table' and reply.err end
 
--- Makes the contender a holder, if it may be one. at_once says that it may, whoever waits.
+-- Makes the contender a holder, if it may be one. joins says that it may, although others wait.
 -- Returns the reply of acquire.lua; nil: it may not
-local function admit(s, at_once)
+local function admit(s, joins)
   local mode, holds, reply = ARGV[4], held(s), nil
   local free = not holds -- those who wait could not be served
     or mode == 'read' and holds == 'read' and not first_waiting(s, 'write')
-  if at_once or s.caller_next or free then
+  if joins or s.caller_next or free then
     reply = grant_caller(s, true)
     -- If serve had to stop before the caller's entry, that is still in the queue.
     if ARGV[7] == '1' and not s.caller_next and not is_error(reply) and redis.pcall('LREM', s[mode], 1, ARGV[6]) == 1 then s.changed = true end

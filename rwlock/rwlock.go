@@ -216,8 +216,8 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 	l := p.Names.Of(c.Key)
 	args := []any{l.FenceTTL.Of(c.FenceTTL), l.TTL.Of(c.TTL), c.Token, modes[c.Share], count(c), queue.Entry(c, count(c))}
 	asked, prove := queue.Asked(c), holderset.Prove(l)
-	if asked+c.Beside+prove != "" {
-		args = append(args, asked, c.Beside, prove)
+	if asked+c.Joins+prove != "" {
+		args = append(args, asked, c.Joins, prove)
 	}
 	reply, err := p.Eval(ctx, c.Due, acquire, l.Keys, args...)
 	if err != nil {

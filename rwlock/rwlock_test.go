@@ -1188,7 +1188,7 @@ func TestAsked(t *testing.T) {
 	line := with(func(c *driver.Claim) { c.Line = "l" })
 	reader := with(func(c *driver.Claim) { c.Line, c.Share, c.Repeated = "l", 1, true })
 	readers := with(func(c *driver.Claim) { c.Line, c.Share, c.Holds = "l", 1, 9 })
-	beside := with(func(c *driver.Claim) { c.Share, c.Beside = 1, "b" })
+	joins := with(func(c *driver.Claim) { c.Share, c.Joins = 1, "b" })
 	writer := with(func(c *driver.Claim) { c.Line, c.Fences = "l", 16 })
 	const keys = " a {a}:readers: {a}:writers: {a}:fence: "
 	nine := []any{int64(7), int64(9)}
@@ -1211,7 +1211,7 @@ func TestAsked(t *testing.T) {
 		locktest.Talk{Name: "with a line", Asked: []string{"acquire" + keys + "86400000 60000 t write 1 l 1000 1 t   1"}, Replies: []any{int64(7)}, Do: acquire(line), Got: one},
 		locktest.Talk{Name: "to read, again", Asked: []string{"acquire" + keys + "86400000 60000 t read 1 l 1000 1 t 1  1"}, Replies: []any{int64(7)}, Do: acquire(reader), Got: one},
 		locktest.Talk{Name: "nine readers", Asked: []string{"acquire" + keys + "86400000 60000 t read 9 l 1000 9 t   1"}, Replies: []any{nine}, Do: acquire(readers), Got: together},
-		locktest.Talk{Name: "beside a reader", Asked: []string{"acquire" + keys + "86400000 60000 t read 1   b 1"}, Replies: []any{int64(7)}, Do: acquire(beside), Got: one},
+		locktest.Talk{Name: "joins a reader", Asked: []string{"acquire" + keys + "86400000 60000 t read 1   b 1"}, Replies: []any{int64(7)}, Do: acquire(joins), Got: one},
 		locktest.Talk{Name: "sixteen fences", Asked: []string{"acquire" + keys + "86400000 60000 t write 16 l 1000 16 t   1"}, Replies: []any{nine}, Do: acquire(writer), Got: several},
 		locktest.Talk{Name: "pass", Asked: []string{"pass" + keys + "86400000 60000 next write 16 l 1000 16 next  t {a}:free:"}, Replies: []any{nine}, Do: pass(writer), Got: several},
 		locktest.Talk{Name: "pass to one that waits", Asked: []string{"pass" + keys + "86400000 60000 next read 1 l 1000 1 next 1 t {a}:free:"}, Replies: []any{int64(7)}, Do: pass(reader), Got: one},

@@ -400,7 +400,7 @@ func TestPassScript(t *testing.T) {
 func TestGroupScripts(t *testing.T) {
 	const three, asksThree = "90000 60000 mine read 3 'r0 1000 3 mine'", "90000 60000 mine read 3 'r0 1000 3 mine' 1 '' ''"
 	const group, waiting = "'r0 1000 3 mine'", "RPUSH readers 'r0 1000 3 mine'"
-	const besideR = "90000 60000 mine read 3 'r0 1000 3 mine' '' r ''"
+	const joinR = "90000 60000 mine read 3 'r0 1000 3 mine' '' r ''"
 	const threeMore = "ZADD lock @7000 read:r @60000 read:2.mine @60000 read:3.mine @60000 read:mine PX 60000"
 	scripttest.Run(t, acquire, on(three,
 		row{Name: "nobody holds", Before: counter, Reply: "[#0 3]", After: all(next, mineReads3), Runs: "ZRANGE TIME LINDEX LINDEX GET SET ZADD PEXPIREAT"},
@@ -419,19 +419,19 @@ func TestGroupScripts(t *testing.T) {
 		row{Name: "out of memory", Before: counter, OOM: true, Reply: "-OOM", After: same},
 		row{Name: "the counter is bad", Before: bad, Reply: isBad, After: same},
 
-		// Beside a reader of the same process.
-		row{Name: "beside a reader, although a writer waits", Args: besideR, Before: all(counter, reads, queued("w1", "r1")), Reply: "[#-5 3]", After: all(counter, threeMore, queued("r1", "w1"))},
-		row{Name: "one beside a reader", Args: "90000 60000 mine read 1 '' '' r ''", Before: all(counter, reads, queued("w1")), Reply: "#-5", After: all(counter, reading, queued("w1"))},
-		row{Name: "beside a reader: they leave the queue", Args: "90000 60000 mine read 3 'r0 1000 3 mine' 1 r ''", Before: all(counter, reads, queued("w1", "r1"), "RPUSH readers "+group), Reply: "[#-5 3]",
+		// They join a reader of the same process.
+		row{Name: "they join a reader, although a writer waits", Args: joinR, Before: all(counter, reads, queued("w1", "r1")), Reply: "[#-5 3]", After: all(counter, threeMore, queued("r1", "w1"))},
+		row{Name: "one joins a reader", Args: "90000 60000 mine read 1 '' '' r ''", Before: all(counter, reads, queued("w1")), Reply: "#-5", After: all(counter, reading, queued("w1"))},
+		row{Name: "they join a reader: they leave the queue", Args: "90000 60000 mine read 3 'r0 1000 3 mine' 1 r ''", Before: all(counter, reads, queued("w1", "r1"), "RPUSH readers "+group), Reply: "[#-5 3]",
 			After: all(counter, threeMore, queued("r1", "w1")), Heard: all(told("r1", "7000"), told("w1", "7000"))},
-		row{Name: "beside a reader that does not hold any more", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' gone ''", Before: all(counter, reads, queued("w1")), Reply: "[r 7000 1700000000 42 1 0]",
+		row{Name: "they join a reader that does not hold any more", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' gone ''", Before: all(counter, reads, queued("w1")), Reply: "[r 7000 1700000000 42 1 0]",
 			After: all(counter, reads, waiting+" PX 128000", queued("w1"))},
-		row{Name: "beside a reader that has lapsed", Args: besideR, Before: all(counter, "ZADD lock @-1 read:r @7000 read:q PX 7000", queued("w1")), Reply: "[q 7000 1700000000 42 1 0]",
+		row{Name: "they join a reader that has lapsed", Args: joinR, Before: all(counter, "ZADD lock @-1 read:r @7000 read:q PX 7000", queued("w1")), Reply: "[q 7000 1700000000 42 1 0]",
 			After: all(counter, "ZADD lock @7000 read:q PX 7000", waiting+" PX 128000", queued("w1"))},
-		row{Name: "a writer beside a reader: as any other", Args: "90000 60000 mine write 1 '' '' r ''", Before: all(counter, reads), Reply: "[r 7000]", After: same},
-		row{Name: "a writer beside a writer: as any other", Args: "90000 60000 mine write 1 '' '' w ''", Before: all(counter, writes), Reply: "[w 7000]", After: same},
-		row{Name: "beside a token that writes now", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' w ''", Before: all(counter, writes), Reply: "[w 7000 1700000000 42 1 0]", After: all(counter, writes, waiting+" PX 128000")},
-		row{Name: "beside a reader, and nobody holds: as any other", Args: besideR, Before: all(counter, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, waiting+" PX 122000"), Heard: granted("w1", "#0")},
+		row{Name: "a writer joins a reader: as any other", Args: "90000 60000 mine write 1 '' '' r ''", Before: all(counter, reads), Reply: "[r 7000]", After: same},
+		row{Name: "a writer joins a writer: as any other", Args: "90000 60000 mine write 1 '' '' w ''", Before: all(counter, writes), Reply: "[w 7000]", After: same},
+		row{Name: "they join a token that writes now", Args: "90000 60000 mine read 3 'r0 1000 3 mine' '' w ''", Before: all(counter, writes), Reply: "[w 7000 1700000000 42 1 0]", After: all(counter, writes, waiting+" PX 128000")},
+		row{Name: "they join a reader, and nobody holds: as any other", Args: joinR, Before: all(counter, queued("w1")), Reply: "[W1 1000 1700000000 42 1 0]", After: all(next, w1, waiting+" PX 122000"), Heard: granted("w1", "#0")},
 	))
 	const undoes, some = "90000 mine 'r0 1000 3 mine' free 3", "ZADD lock @6000 read:2.mine @6000 read:3.mine @7000 read:r PX 7000"
 	scripttest.Run(t, release, on(undoes,

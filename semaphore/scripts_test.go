@@ -79,7 +79,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "with an entry, which may not be taken out", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Forbid: "LREM", Reply: "#512", After: made},
 		row{Name: "the queue is no list", Args: "3 90000 60000 mine 1 'line 1000 1 mine' 1", Before: "SET queue x", Reply: "#512", After: made + "; SET queue x"},
 
-		// What is forbidden, to a user whose rights have been proven.
+		// Forbidden commands, and other faults, for a user whose rights have been proven.
 		row{Name: "proven: the counter may not be written", Forbid: "SET", Reply: "-NOPERM forbidden"},
 		row{Name: "proven: no permit may be put in", Forbid: "ZADD", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
 		row{Name: "proven: no permit would end", Forbid: "PEXPIREAT", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},

@@ -367,11 +367,11 @@ func (s Shares) request(ctx context.Context, op Op, claims []driver.Claim, do fu
 }
 
 // admit serves those who come before the claim that asks, and then it. wrote says that a writer has gone. A claim that was granted
-// while it queued is granted again, because nobody knows that fence; and a reader beside one of its process, whoever waits.
+// while it queued is granted again, because nobody knows that fence; and a reader that joins one of its process, although others wait.
 func (x *step) admit(wrote bool) (driver.Grant, error) {
 	c, kept := x.c, false
-	beside := x.l.Hold(c.Beside)
-	if x.l.Hold(c.Token) != nil || beside != nil && x.Groups(beside.Share) && x.Groups(c.Share) {
+	joined := x.l.Hold(c.Joins)
+	if x.l.Hold(c.Token) != nil || joined != nil && x.Groups(joined.Share) && x.Groups(c.Share) {
 		x.moved = x.queued(c) >= 0
 		x.dequeue(c)
 		x.granted = x.grant(c, c.TTL)
@@ -532,7 +532,7 @@ func (s Shares) tokens(c driver.Claim) []string {
 	return all
 }
 
-// entry is what c has in the queue: readers, how many holds they wait for; a writer, how many fences it reserves. Who waits for permits
+// entry is what c has in the queue: readers, how many holds they wait for; a writer, how many fences it reserves. A claim for permits
 // waits for one hold, with a number of fences that is always the same.
 func (s Shares) entry(c driver.Claim) driver.Claim {
 	switch {

@@ -99,7 +99,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 			}
 		}
 		if len(claims) > 0 && random.IntN(4) == 0 {
-			c.Beside = claims[random.IntN(len(claims))].Token
+			c.Joins = claims[random.IntN(len(claims))].Token
 		}
 		claims = append(claims, c)
 		return c
@@ -131,7 +131,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				if next.Line == "" || next.Token == c.Token {
 					next = fresh(true)
 				}
-				if next.Beside = ""; permits > 0 {
+				if next.Joins = ""; permits > 0 {
 					next.Holds = 0
 				}
 				what = fmt.Sprintf("pass %s to %+v", hold.Token, told(next))
@@ -146,7 +146,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 				claims = slices.DeleteFunc(claims, func(x driver.Claim) bool { return x.Token == c.Token })
 			case 5:
 				next := fresh(false)
-				next.Line, next.Fences, next.Holds, next.Beside = "", 0, 0, ""
+				next.Line, next.Fences, next.Holds, next.Joins = "", 0, 0, ""
 				if next.Share = max(next.Share, c.Share); permits > 0 {
 					next.Share = c.Share
 				}
@@ -167,7 +167,7 @@ func play(t *testing.T, p sharer, key string, seed uint64, permits int) (replies
 
 // told is what matters of a claim.
 func told(c driver.Claim) string {
-	return fmt.Sprintf("%s share %d fences %d holds %d line %q repeated %t beside %q", c.Token, c.Share, c.Fences, c.Holds, c.Line, c.Repeated, c.Beside)
+	return fmt.Sprintf("%s share %d fences %d holds %d line %q repeated %t joins %q", c.Token, c.Share, c.Fences, c.Holds, c.Line, c.Repeated, c.Joins)
 }
 
 // said is what matters of a reply.

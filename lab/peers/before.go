@@ -74,7 +74,7 @@ func compared() []scenario {
 	fixed.name, fixed.title, fixed.measure = "readers-58", "58 readers and 6 writers", measureSharing(job{Hold: time.Millisecond, Only: 6})
 	fixed.about = "64 goroutines of one process want one lock, 6 of them always to write, the others to read. The rest is as with nine in ten acquisitions."
 	byLot.name, byLot.title, byLot.measure = "readers-lot", "64 callers, each reads with a probability of 0.9", measureSharing(job{Hold: time.Millisecond, Write: 10, Lot: true})
-	byLot.about = "As with 58 readers, but each acquisition is to write with a probability of one in ten, whoever makes it."
+	byLot.about = "As with 58 readers, but each acquisition is to write with a probability of one in ten, in each of the goroutines."
 
 	drain := narrowed("drain-256", append(both("semaphore-1", "rwlock", "fairqueue", "luascript", "setnxpx"), "rueidislock-tuned"), slices.Concat(
 		aimed("slowest ÷ median", false, 2, two...), aimed("µs per waiter", false, whatever, "semaphore-1", "rwlock", "fairqueue", "luascript", "setnxpx")),

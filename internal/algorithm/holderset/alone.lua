@@ -6,7 +6,7 @@
 --
 -- lock     its key, which is not there
 -- member   becomes the holder
--- ttl      for so many ms
+-- ttl      for this time, in ms
 -- keep     see numbers.lua
 -- Returns  the fence; nil: acquire.lua is to grant the lock, and nothing has changed
 -- Raises OOM, NOPERM, READONLY: the member is no holder. The counter may have advanced, which is harmless: fences rise, and may
