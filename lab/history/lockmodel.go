@@ -270,9 +270,12 @@ func (s lockState) unheard(grants []Op, r Rules) (size int) {
 
 // allows reports whether a grant has the fence that it must have. A new
 // tenure has a greater fence than all before it, a re-entry its tenure's. A reader has the last one that was
-// issued, perhaps to somebody of whom nobody knows.
+// issued, perhaps to somebody of whom nobody knows. The fences of permits come in any order: see FenceOrder.
 func (s lockState) allows(step lockStep, tenure bool, r Rules) bool {
 	fence, hazy := step.op.Fence, step.haze > 0
+	if r.Permits > 1 {
+		return true
+	}
 	if r.ReadWrite && step.op.Share > 0 {
 		return fence == 0 || fence >= s.fence
 	}

@@ -786,7 +786,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		B renew 80-85 ok hold=b until=180 fence=2
 		C acquire 90-95 ok hold=c until=187 fence=3
 		D acquire 145-150 held`},
-	{"LinearLock/3", "the fence of the one before", "does not explain", `
+	{"LinearLock/3", "the fence of another permit, reserved before", "", `
 		A acquire 0-5 ok hold=a until=97 fence=2
 		B acquire 6-8 ok hold=b until=97 fence=1`},
 	{"LinearLock/rw", "in turn", "", `
