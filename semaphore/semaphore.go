@@ -66,8 +66,7 @@
 // # When
 //
 // Take it to bound how many use something at the same time: a database, an API with a quota of connections, a
-// licence. If one at a time is wanted, take package fairqueue, which is faster under contention: its holders hand the lock on
-// without a request.
+// licence. If one at a time is wanted, take package fairqueue, whose scripts do less.
 //
 // # On the wire
 //
