@@ -251,7 +251,7 @@ func sharing() []Property {
 		},
 		{
 			Name: "PermitFences", Group: group, Scripted: true,
-			Clause: "Each holder has a fence of its own, and keeps it. The fence is greater than that of the hold before it on the same permit, and than all before it if no permit was taken.",
+			Clause: "Each holder has a fence of its own, and keeps it; it is greater than that of the hold before it on the same permit, and than all before it if no permit was taken.",
 			check: func(t *trial) {
 				a, b, c := t.sharer("A", 2, ample), t.sharer("B", 2, ample), t.sharer("C", 2, ample)
 				t.needs(t.Fenced, "Subject.Fenced is false")
