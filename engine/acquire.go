@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -121,14 +120,10 @@ func (t *target) waitsForItself(ctx context.Context) error {
 // askFirst makes the first attempt of a call. The caller has the lease, or its place in line, w, or neither.
 func (l *lock) askFirst(ctx context.Context) (lease *lease, w *waiter, err error) {
 	var a answer
-	err = errPanic
 	defer func() { w = l.firstAnswered(ctx, lease, a, err) }()
 	lease, a, err = l.attempt(ctx, l.claimFor(strategy.OwnerFrom(ctx)), 1)
 	return lease, nil, err
 }
-
-// errPanic is what became of an attempt that has not returned: the protocol or an observer panicked.
-var errPanic = errors.New("panic in an attempt")
 
 // firstAnswered takes in a first attempt. If the lock was granted, and keeps others out, the lease serves the line next. If the
 // caller has to wait, it is the first in line, as w.

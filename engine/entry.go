@@ -98,7 +98,7 @@ func (ln *line) claimOfHead(w *waiter) driver.Claim {
 	// A line that hears nothing takes no new place: nobody would know of a direct grant. But it names the place that
 	// it may have, so that a grant or an undo takes that out of the queue.
 	if ln.hearsGrants() {
-		c.Line = ln.all.id
+		c.Line = ln.id
 	}
 	e.claim.Joins = "" // it is asked for once
 	return c

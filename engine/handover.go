@@ -51,8 +51,7 @@ func (c *core) handsOver(share int32) bool {
 func (l *lease) release(ctx context.Context, c driver.Claim) (err error) {
 	s := l.c.lines.succeed(l, c)
 	switch {
-	case s.handed:
-		return nil
+	case s.handed: // nothing is sent
 	case s.entry != nil:
 		err = s.ln.pass(ctx, l, c, s.entry)
 	case s.ln != nil:
@@ -94,7 +93,7 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 	w := ln.nextAfter()
 	switch {
 	case w == nil || l.c.group.Closed():
-		if ln.room = len(ln.waiters) > 0; alone {
+		if ln.room = true; alone {
 			ln.on(ends)
 		}
 	case ln.mayHandOver(l, c, w):
@@ -105,7 +104,6 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 		ln.on(passes)
 	case alone:
 		s.ln = ln
-		ln.on(releases)
 	}
 	return s
 }
@@ -146,9 +144,6 @@ func (ln *line) handOver(l *lease, c driver.Claim, w *waiter) {
 	if next.turn.line != nil {
 		ln.holder = next
 	}
-	if ln.head == w {
-		ln.on(leaves)
-	}
 	ln.out(w)
 	w.post(next)
 }
@@ -170,7 +165,7 @@ func (ln *line) pass(ctx context.Context, l *lease, c driver.Claim, e *queueEntr
 	start := time.Now()
 	c.Due = start.Add(l.c.o.OpTimeout)
 	next := e.claim
-	next.Line, next.Repeated, next.Holds, next.Grant = ln.all.id, e.sent, 0, driver.Grant{}
+	next.Line, next.Repeated, next.Holds, next.Grant = ln.id, e.sent, 0, driver.Grant{}
 	next.Due = start.Add(e.c.o.OpTimeout)
 	g, err := driver.Grant{}, errPanic
 	defer func() {
@@ -191,6 +186,9 @@ func (ln *line) pass(ctx context.Context, l *lease, c driver.Claim, e *queueEntr
 	}
 	return err
 }
+
+// errPanic is what became of a request that has not returned: the protocol panicked.
+var errPanic = errors.New("panic in a request")
 
 // release gives up l's claim c, and then the line goes on.
 func (ln *line) release(ctx context.Context, l *lease, c driver.Claim) error {
@@ -217,7 +215,7 @@ func (c *core) pass(ctx context.Context, last *driver.Claim, next driver.Claim) 
 // passed takes in the answer to a pass of l that asked for e.
 func (ln *line) passed(l *lease, e *queueEntry, g driver.Grant, start time.Time, err error) {
 	got := outcomeOf(g, err)
-	e.claim.Line = ln.all.id
+	e.claim.Line = ln.id
 	switch {
 	case got == held && g.Place > 0:
 		e.sent, ln.full = true, false

@@ -11,11 +11,10 @@ import (
 
 // lines are the wait lines of a process. One mutex guards them all.
 type lines struct {
-	id string // this process's, in the servers' queues
+	id string // this process's
 
 	mu    sync.Mutex
 	byKey map[lineKey]*line // nil: one caller makes its first attempt, and nobody else has come
-	held  time.Time         // when the servers last said to anybody that a lock is held
 }
 
 // A lineKey distinguishes the lines for one key: those who may hold a lock together wait apart from the others.
@@ -35,6 +34,7 @@ type lineKey struct {
 type line struct {
 	all *lines
 	lineKey
+	id      string // in the servers' queues
 	waiters []*waiter
 	state   state
 	head    *waiter  // who acts for the line; nil in asking: a caller that makes its first attempt
@@ -57,12 +57,11 @@ type line struct {
 type state uint8
 
 const (
-	idle      state = iota // nothing: the first waiter, if there is one, becomes the head
-	waiting                // the head acts: it sleeps until it has reason to ask
-	asking                 // an attempt is under way
-	holding                // a lease of this process keeps all others out: nobody asks
-	releasing              // that lease is being released; then the head asks
-	passing                // a lease is being released by a request that asks for the first waiter, too
+	idle    state = iota // nothing: the first waiter, if there is one, becomes the head
+	waiting              // the head acts: it sleeps until it has reason to ask
+	asking               // an attempt is under way
+	holding              // a lease of this process keeps all others out, until its release is answered: nobody asks
+	passing              // a lease is being released by a request that asks for the first waiter, too
 )
 
 // An event is what changes a line's state.
@@ -73,7 +72,6 @@ const (
 	granted               // somebody got the lock, and keeps all others out
 	admitted              // somebody got the lock, and others may hold it, too
 	refused               // the lock is held: the head goes on waiting
-	releases              // the release of the holder begins
 	passes                // the same, by a request that asks for the first waiter
 	leaves                // the head does
 	ends                  // what the line did is over: the lease has ended, or the lock is where nobody here knows
@@ -81,11 +79,10 @@ const (
 
 // transitions are the states after each event. An event that is not in it changes nothing.
 var transitions = map[state]map[event]state{
-	waiting:   {asks: asking, granted: holding, admitted: idle, passes: passing, leaves: idle},
-	asking:    {granted: holding, admitted: idle, refused: waiting, leaves: idle, ends: idle},
-	holding:   {releases: releasing, passes: passing, ends: idle},
-	releasing: {ends: idle},
-	passing:   {granted: holding, admitted: idle, refused: waiting, ends: idle},
+	waiting: {asks: asking, granted: holding, admitted: idle, passes: passing, leaves: idle},
+	asking:  {granted: holding, admitted: idle, refused: waiting, leaves: idle, ends: idle},
+	holding: {passes: passing, ends: idle},
+	passing: {granted: holding, admitted: idle, refused: waiting, ends: idle},
 }
 
 func (s state) on(e event) state {
@@ -99,7 +96,10 @@ func (ln *line) on(e event) { ln.state = ln.state.on(e) }
 
 // open makes a line next to a first attempt. The caller holds mu.
 func (ls *lines) open(key lineKey) *line {
-	ln := &line{all: ls, lineKey: key, state: asking}
+	ln := &line{all: ls, lineKey: key, id: ls.id, state: asking}
+	if key.group {
+		ln.id += "+"
+	}
 	ls.byKey[key] = ln
 	return ln
 }
@@ -254,9 +254,6 @@ func (ls *lines) tellOwner(key, owner string) {
 // the others: they need not each wait for a time-out. One failure may be a lost packet: the next head
 // asks. A refusal of a share may be for that share alone.
 func (ln *line) report(c *core, err error) {
-	if errors.Is(err, strategy.ErrHeld) {
-		ln.all.held = time.Now()
-	}
 	if !isServers(err) || c.maxShare > 0 && errors.Is(err, strategy.ErrRefused) {
 		ln.failed = 0
 		return

@@ -443,7 +443,7 @@ func TestShareLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &shares{limit: 2}
 		s := open(t, p, strategy.Options{})
-		a, b := take(t, s), take(t, s)
+		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
 		_, err := s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire of a third", err, strategy.ErrHeld)
 		before := p.count()

@@ -8,15 +8,14 @@ import (
 
 func TestStates(t *testing.T) {
 	const table = `
-	after      asks   granted  admitted  refused  releases   passes   leaves  ends
-	idle       .      .        .         .        .          .        .       .
-	waiting    asking holding  idle      .        .          passing  idle    .
-	asking     .      holding  idle      waiting  .          .        idle    idle
-	holding    .      .        .         .        releasing  passing  .       idle
-	releasing  .      .        .         .        .          .        .       idle
-	passing    .      holding  idle      waiting  .          .        .       idle`
-	states := map[string]state{"idle": idle, "waiting": waiting, "asking": asking, "holding": holding, "releasing": releasing, "passing": passing}
-	events := map[string]event{"asks": asks, "granted": granted, "admitted": admitted, "refused": refused, "releases": releases, "passes": passes, "leaves": leaves, "ends": ends}
+	after      asks   granted  admitted  refused  passes   leaves  ends
+	idle       .      .        .         .        .        .       .
+	waiting    asking holding  idle      .        passing  idle    .
+	asking     .      holding  idle      waiting  .        idle    idle
+	holding    .      .        .         .        passing  .       idle
+	passing    .      holding  idle      waiting  .        .       idle`
+	states := map[string]state{"idle": idle, "waiting": waiting, "asking": asking, "holding": holding, "passing": passing}
+	events := map[string]event{"asks": asks, "granted": granted, "admitted": admitted, "refused": refused, "passes": passes, "leaves": leaves, "ends": ends}
 	rows := strings.Split(strings.TrimSpace(table), "\n")
 	head := strings.Fields(rows[0])[1:]
 	for _, row := range rows[1:] {

@@ -296,7 +296,7 @@ func (w *waiter) askAgain(ctx context.Context) (*lease, error) {
 func (w *waiter) subscribe(ctx context.Context) bool {
 	c := driver.Claim{Name: w.name, Key: w.key, TTL: w.c.o.TTL, Share: w.share, Due: time.Now().Add(w.c.o.OpTimeout)}
 	if w.c.queues {
-		c.Line = w.ln.all.id
+		c.Line = w.ln.id
 	}
 	var hear func(driver.Notification)
 	w.ln.change(func() {
@@ -353,16 +353,15 @@ func (w *waiter) left() {
 		w.ln.on(leaves)
 	}
 	if l := w.lease; l != nil {
-		w.lease = nil
-		w.ln.later(l.giveBack)
+		w.ln.later(l.giveBack) // a second time it does nothing
 	}
 }
 
 // last is the error of a wait that an attempt ended. If ctx ended that attempt before it was sent, the
-// last reason still counts, unless all that this process has heard is old: the servers may have gone away since.
+// last reason still counts, unless it is old: the servers may have gone away since.
 func (w *waiter) last(ctx context.Context, err error) error {
 	w.ln.all.mu.Lock()
-	heard := min(time.Since(w.ln.why.at), time.Since(w.ln.all.held))
+	heard := time.Since(w.ln.why.at)
 	w.ln.all.mu.Unlock()
 	if timeup.Over(ctx) && errors.Is(err, strategy.ErrUnsent) && heard < w.c.o.OpTimeout {
 		return w.gaveUp(ctx, nil)

@@ -1,0 +1,166 @@
+// Several holds by one request: readers of one process that wait together, and permits.
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// TestReadersJoin: readers that have come while the first one asked get in by one claim, which joins the first one's hold. Those that
+// come while that claim is under way join nothing, so they let a writer in that waits. The hold of a reader that has left is the next one's.
+func TestReadersJoin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		r.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
+		ctx, leave := context.WithCancel(bg)
+		ws := []*waiter{
+			wait(bg, reading{s}), wait(bg, reading{s}), wait(as("me"), reading{s}), wait(ctx, reading{s}),
+		}
+		time.Sleep(15 * ms)
+		late, later := wait(bg, reading{s}), wait(bg, reading{s})
+		leave()
+		time.Sleep(15 * ms)
+		r.then(nil)
+		synctest.Wait()
+		var claims []driver.Claim
+		for _, q := range r.of(lockstest.OpAcquire) {
+			claims = append(claims, q.all[0])
+		}
+		first, second, third := ws[0].got(t), ws[1].got(t), ws[2].got(t)
+		<-ws[3].done
+		is(t, "Acquire of who left", ws[3].err, context.Canceled)
+		equal(t, "attempts", len(claims), 3)
+		equal(t, "the second claim joins", claims[1].Joins, first.Token())
+		equal(t, "holds that it asks for", claims[1].Holds, int32(3))
+		equal(t, "the third claim joins", claims[2].Joins, "")
+		equal(t, "token of the second reader", second.Token(), claims[1].Token)
+		equal(t, "token of the third reader", third.Token(), driver.HoldToken(claims[1].Token, 1))
+		equal(t, "owner of the second reader", second.Owner(), second.Token())
+		equal(t, "owner of the third reader", third.Owner(), "me")
+		equal(t, "fence of the third reader", fenceOf(third), fenceOf(first))
+		equal(t, "token of the reader that has come late", late.got(t).Token(), driver.HoldToken(claims[1].Token, 2))
+		for _, l := range []strategy.Lease{first, second, third, late.lease, later.got(t)} {
+			release(t, l)
+		}
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
+	})
+}
+
+// TestHoldThatNobodyWants: if all who wait have left while a claim for several was under way, what is left over is given back.
+func TestHoldThatNobodyWants(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		r.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
+		ctx, leave := context.WithCancel(bg)
+		first, second, leaver := wait(bg, reading{s}), wait(bg, reading{s}), wait(ctx, reading{s})
+		time.Sleep(15 * ms)
+		leave()
+		<-leaver.done
+		time.Sleep(15 * ms)
+		r.then(nil)
+		release(t, first.got(t))
+		release(t, second.got(t))
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
+	})
+}
+
+// TestReadersJoinOnce: a claim that found no hold to join any more asks as any other from then on.
+func TestReadersJoinOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		other, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		r.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
+		first, second := wait(bg, reading{s}), wait(bg, reading{s})
+		time.Sleep(15 * ms) // the second asks
+		r.then(nil)
+		release(t, first.got(t))
+		writer := take(t, other)
+		time.Sleep(15 * ms)
+		var joins []string
+		for _, q := range r.of(lockstest.OpAcquire) {
+			if q.all[0].Share > 0 {
+				joins = append(joins, q.all[0].Joins)
+			}
+		}
+		if len(joins) != 3 || joins[1] == "" || joins[2] != "" {
+			t.Errorf("claims to read join %q, want that the second joins a hold, and the third none", joins)
+		}
+		release(t, writer)
+		release(t, second.got(t))
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
+		is(t, "Close", other.Close())
+	})
+}
+
+// TestReadersBeforeTheNextWriter: a writer hands the lock over to the next writer of its process only if no reader of the process waits.
+func TestReadersBeforeTheNextWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		holder := take(t, s)
+		first, second, third := wait(bg, s), wait(bg, s), wait(bg, s)
+		release(t, holder)
+		before := m.Requests()
+		release(t, first.got(t))
+		l := second.got(t)
+		equal(t, "requests of a hand-over", m.Requests()-before, 0)
+		reader := wait(bg, reading{s})
+		release(t, l)
+		release(t, reader.got(t))
+		equal(t, "the third writer had it after the reader", third.got(t) != nil && !third.at.Before(reader.at), true)
+		release(t, third.lease)
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
+	})
+}
+
+// TestHoldsHaveTheirNumbers: permits that are granted at once are handed on with numbers of their own.
+func TestHoldsHaveTheirNumbers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 3}
+		s := open(t, p, strategy.Options{})
+		p.through(func(op string, _ driver.Claim, serve func() error) error {
+			if op == "acquire" {
+				time.Sleep(10 * ms)
+			}
+			return serve()
+		})
+		var ws []*waiter
+		for range 9 {
+			ws = append(ws, waitShare(bg, s, 1))
+		}
+		time.Sleep(25 * ms) // one, and then two at once
+		p.through(nil)
+		fences := map[uint64]bool{}
+		for _, w := range ws {
+			l := w.got(t)
+			fences[fenceOf(l)] = true
+			release(t, l)
+		}
+		equal(t, "fences", len(fences), len(ws))
+		if n := len(p.of("acquire")); n > 4 {
+			t.Errorf("attempts = %d, want few: the others are handed over", n)
+		}
+		p.left(t)
+	})
+}
