@@ -314,8 +314,5 @@ func (ln *line) lookAtHolder() {
 	if ln.watch == nil {
 		return
 	}
-	if ln.holder != nil && ln.holder != holder {
-		again = ln.holder.claim.TTL
-	}
 	ln.watch.Reset(again)
 }
