@@ -48,6 +48,7 @@ func TestReadersJoin(t *testing.T) {
 		equal(t, "owner of the third reader", third.Owner(), "me")
 		equal(t, "fence of the third reader", fenceOf(third), fenceOf(first))
 		equal(t, "token of the reader that has come late", late.got(t).Token(), driver.HoldToken(claims[1].Token, 2))
+		equal(t, "its owner", late.lease.Owner(), late.lease.Token())
 		for _, l := range []strategy.Lease{first, second, third, late.lease, later.got(t)} {
 			release(t, l)
 		}
