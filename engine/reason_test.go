@@ -51,3 +51,23 @@ func TestSleepByPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestNextReason: behind a new holder the line sleeps until that holder's time ends, but not for longer than the last answer
+// said, or a TTL from that.
+func TestNextReason(t *testing.T) {
+	at := time.Now()
+	for _, row := range []struct{ until, longer, ttl, message, want time.Duration }{
+		{until: 10, longer: 0, ttl: 10, message: 5, want: 5},
+		{until: 10, longer: 20, ttl: 10, message: 25, want: 25},
+		{until: 10, longer: 20, ttl: 10, message: 60, want: 30},
+		{until: 30, longer: 0, ttl: 10, message: 60, want: 30},
+		{until: 2, longer: 3, ttl: 10, message: 8, want: 8},
+		{until: 2, longer: 3, ttl: 10, message: 60, want: 10},
+		{until: 2, longer: 30, ttl: 10, message: 60, want: 32},
+	} {
+		r := reason{at: at, until: at.Add(row.until), longer: row.longer, silent: true}.next(at.Add(row.message), row.ttl)
+		if got := r.until.Sub(at); got != row.want || r.longer != 0 || r.silent {
+			t.Errorf("next of %+v = until %d, longer %d, silent %v; want until %d, and no more", row, got, r.longer, r.silent, row.want)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+// What a line keeps, forgets and asks after a pass that was refused, a head that panicked, and a holder that is gone.
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// behind makes a line of process s whose holder came through the line, with a waiter of another process next in the servers'
+// queue, and then one of s, which waits until ctx ends.
+func behind(ctx context.Context, t *testing.T, m *lockstest.Memory) (s engine.Strategy, holder strategy.Lease, theirs, next *waiter) {
+	t.Helper()
+	s = open(t, m, strategy.Options{NoHandOver: true})
+	last := take(t, s)
+	first := wait(bg, s)
+	theirs = wait(bg, open(t, m, strategy.Options{}))
+	next = wait(ctx, s)
+	release(t, last)
+	return s, first.got(t), theirs, next
+}
+
+// TestPlaceOfAPass: a release that passes the lock on may get a place in the queue for the next waiter. That waiter asks
+// again for the same place.
+func TestPlaceOfAPass(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		_, holder, theirs, next := behind(bg, t, &m)
+		r := record(&m)
+		release(t, holder)
+		theirs.got(t) // and forgotten: it lapses
+		release(t, next.got(t))
+		passes, asked := r.of(lockstest.OpPass), r.of(lockstest.OpAcquire)
+		if len(passes) != 1 || len(asked) == 0 {
+			t.Fatalf("passes = %d, questions = %d, want 1, and some", len(passes), len(asked))
+		}
+		equal(t, "token of the question", asked[0].all[0].Token, passes[0].all[1].Token)
+		equal(t, "Repeated", asked[0].all[0].Repeated, true)
+		leftovers(t, &m)
+	})
+}
+
+// TestPassKeepsThePlace: a waiter that has its place in the queue keeps it, whatever becomes of a release that asks for it, too.
+func TestPassKeepsThePlace(t *testing.T) {
+	for what, row := range map[string]struct {
+		pass func(p *shares, c driver.Claim, serve func() error) error
+		is   error // of the release
+	}{
+		"held":    {pass: func(_ *shares, _ driver.Claim, serve func() error) error { return serve() }},
+		"refused": {pass: func(*shares, driver.Claim, func() error) error { return lockstest.Refused("LOADING") }},
+		"lost": {is: strategy.ErrLost, pass: func(p *shares, c driver.Claim, serve func() error) error {
+			p.mu.Lock()
+			p.end(c.Token)
+			p.mu.Unlock()
+			return serve()
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 3}
+				s, other := open(t, p, strategy.Options{NoHandOver: true}), open(t, p, strategy.Options{})
+				one := takeShare(t, s, 1)
+				takeShare(t, other, 2) // and forgotten: it lapses
+				w := waitShare(bg, s, 3)
+				p.keeps(t, "while one waits", 1, 1)
+				entry, before := p.queued()[0], len(p.of("acquire"))
+				p.through(func(op string, c driver.Claim, serve func() error) error {
+					if op == "pass" {
+						return row.pass(p, c, serve)
+					}
+					return serve()
+				})
+				if err := one.Release(bg); row.is == nil {
+					is(t, "Release", err)
+				} else {
+					is(t, "Release", err, row.is)
+				}
+				release(t, w.got(t))
+				equal(t, "passes", len(p.of("pass")), 1)
+				asked := p.of("acquire")[before:]
+				if len(asked) == 0 {
+					t.Fatal("the head has not asked, want that it has")
+				}
+				equal(t, "token of the question", asked[0].Token, entry.Token)
+				equal(t, "Repeated", asked[0].Repeated, true)
+				for _, c := range p.of("undo") {
+					if c.Token == entry.Token {
+						t.Error("the place of the head has been undone, want that it keeps it")
+					}
+				}
+				p.left(t)
+			})
+		})
+	}
+}
+
+// TestPlaceForNobody: a place that a release got when no waiter was left is withdrawn, and the line is dropped.
+func TestPlaceForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		ctx, cancel := context.WithCancel(bg)
+		s, holder, theirs, next := behind(ctx, t, &m)
+		r := record(&m)
+		r.then(only(lockstest.OpPass, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			cancel()
+			<-next.done
+			return serve()
+		}))
+		released := make(chan error)
+		go func() { released <- holder.Release(bg) }() // a panic here ends the run; in the test Close would wait for a mutex
+		is(t, "Release", <-released)
+		is(t, "Acquire that was given up", next.err, context.Canceled)
+		synctest.Wait()
+		passes, undone := r.of(lockstest.OpPass), r.of(lockstest.OpUndo)
+		if len(passes) != 1 || len(undone) != 1 || undone[0].all[0].Token != passes[0].all[1].Token {
+			t.Errorf("undone = %+v after %+v, want what was asked for", undone, passes)
+		}
+		equal(t, "lines", engine.Lines(s), 0)
+		release(t, theirs.got(t))
+		leftovers(t, &m)
+	})
+}
+
+// TestLeaverNamesTheHolder: a waiter that gives up names who holds the lock now, not the last holder of its own process.
+func TestLeaverNamesTheHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		ctx, cancel := context.WithCancel(bg)
+		_, holder, theirs, next := behind(ctx, t, &m)
+		release(t, holder)
+		l := theirs.got(t)
+		synctest.Wait()
+		cancel()
+		<-next.done
+		var held *strategy.HeldError
+		if !errors.As(next.err, &held) {
+			t.Fatalf("Acquire that was given up = %v, want that the lock is held", next.err)
+		}
+		equal(t, "Holder", held.Holder, l.Token())
+		release(t, l)
+		leftovers(t, &m)
+	})
+}
+
+// fragile is a Memory whose next Acquire panics after a while.
+type fragile struct {
+	lockstest.Memory
+	after atomic.Int64 // that long; 0: it does not
+}
+
+func (p *fragile) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if d := p.after.Swap(0); d > 0 {
+		time.Sleep(time.Duration(d))
+		panic("fragile")
+	}
+	return p.Memory.Acquire(ctx, c)
+}
+
+// TestHeadPanics: when the protocol panics in the head's question, the next waiter asks at once.
+func TestHeadPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &fragile{}
+		r := record(&p.Memory)
+		r.then(only(lockstest.OpWatch, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			p.after.Store(int64(10 * ms)) // in the question for a place, after the subscription
+			return serve()
+		}))
+		holder, s := take(t, open(t, p, strategy.Options{})), open(t, p, strategy.Options{})
+		panicked := make(chan any, 1)
+		go func() {
+			defer func() { panicked <- recover() }()
+			s.NewLock(name).Acquire(bg)
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		next := wait(ctx, s)
+		before := len(r.of(lockstest.OpAcquire))
+		equal(t, "panic", <-panicked, any("fragile"))
+		synctest.Wait()
+		equal(t, "questions of the next waiter at once", len(r.of(lockstest.OpAcquire))-before, 1)
+		release(t, holder)
+		release(t, next.got(t))
+		equal(t, "lines", engine.Lines(s), 0)
+		leftovers(t, &p.Memory)
+	})
+}
+
+// TestOwnerHeldForAMoment: a head that hears that its owner has got the lock asks once. If another has it by then, the head
+// sleeps again.
+func TestOwnerHeldForAMoment(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := reentrant()
+		r := record(m)
+		s, other := open(t, m, strategy.Options{Wait: strategy.WaitNotification}), open(t, m, strategy.Options{})
+		take(t, other)
+		ctx, cancel := context.WithCancel(as("me"))
+		w := wait(ctx, s)
+		late := only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
+			if q.Claims[0].Owner == "me" {
+				time.Sleep(ms)
+			}
+			if len(r.of(lockstest.OpAcquire)) > 100 {
+				return lockstest.Unsent()
+			}
+			return serve()
+		})
+		r.then(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			r.then(late) // the head's question
+			return serve()
+		}))
+		m.Evict(bg, key)
+		before := len(r.of(lockstest.OpAcquire))
+		_, err := s.NewLock(name).TryAcquire(as("me"))
+		is(t, "TryAcquire", err)
+		synctest.Wait()
+		m.Evict(bg, key)
+		l := take(t, other)
+		time.Sleep(time.Second)
+		equal(t, "questions of the owner, the other and the head", len(r.of(lockstest.OpAcquire))-before, 3)
+		equal(t, "Acquire has ended", closed(w.done), false)
+		cancel()
+		<-w.done
+		release(t, l)
+	})
+}
