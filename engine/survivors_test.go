@@ -1,4 +1,4 @@
-// What a line keeps, forgets and asks after a pass that was refused, a head that panicked, and a holder that is gone.
+// Tests what a line keeps, forgets and asks after a pass that was refused, a head that panicked, and a holder that is gone.
 package engine_test
 
 import (
