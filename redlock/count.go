@@ -88,8 +88,8 @@ func (vc *voteCount) endIfEnough() {
 	}
 }
 
-// wait waits until enough is known, and reports whether it is: ctx may end before.
-func (vc *voteCount) wait(ctx context.Context) bool {
+// wait returns when enough is known. When ctx ends before, it ends the requests, so that all are known.
+func (vc *voteCount) wait(ctx context.Context, endAll context.CancelCauseFunc) {
 	vc.mu.Lock()
 	if !vc.over {
 		vc.endIfEnough()
@@ -97,9 +97,9 @@ func (vc *voteCount) wait(ctx context.Context) bool {
 	vc.mu.Unlock()
 	select {
 	case <-vc.done:
-		return true
 	case <-ctx.Done():
-		return false
+		endAll(context.Cause(ctx))
+		<-vc.done
 	}
 }
 
@@ -154,13 +154,6 @@ func (vc *voteCount) holdDecided() bool {
 	default:
 		return vc.yes+vc.pending < vc.quorum && vc.lost+vc.pending <= others
 	}
-}
-
-// releaseDecided: the lock had been lost before, or a quorum is free for others and no answer to come can say that it
-// had been lost.
-func (vc *voteCount) releaseDecided() bool {
-	others := len(vc.errs) - vc.quorum
-	return vc.lost > others || vc.yes+vc.lost >= vc.quorum && vc.lost+vc.pending <= others
 }
 
 // leader is the token that most of the nodes hold the lock for.

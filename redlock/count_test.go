@@ -9,7 +9,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The answers that a node may give, in the rounds of Acquire, and of Extend and Release.
+// The answers that a node may give, in the rounds of Acquire and of Extend.
 var (
 	heldBy = func(token string) error { return &strategy.HeldError{Holder: token, TTL: time.Second} }
 	down   = &strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent}
@@ -21,16 +21,7 @@ var (
 // TestEnough plays every round of one to six nodes, in every order that matters: a round
 // goes on as long as the answers to come can change what comes of it, and no longer.
 func TestEnough(t *testing.T) {
-	released := func(tl *voteCount) string { // by the rules, from all answers
-		switch left := len(tl.errs) - tl.yes - tl.lost; {
-		case tl.yes+left < tl.quorum:
-			return "lost"
-		case len(tl.errs)-left >= tl.quorum:
-			return "released"
-		}
-		return fmt.Sprint("unreachable: ", tl.errs) // which says of each node what is known
-	}
-	outcome := func(tl *voteCount) string { // also by the rules
+	outcome := func(tl *voteCount) string { // by the rules, from all answers
 		held := map[string]int{}
 		for _, err := range tl.errs {
 			if h, ok := err.(*strategy.HeldError); ok {
@@ -54,15 +45,10 @@ func TestEnough(t *testing.T) {
 	}
 	for n := 1; n <= 6; n++ {
 		for _, round := range []struct {
-			name    string
-			words   []error
-			enough  func(*voteCount) bool
-			outcome func(*voteCount) string
-		}{
-			{"acquireDecided", votes, (*voteCount).acquireDecided, outcome},
-			{"holdDecided", keeps, (*voteCount).holdDecided, outcome},
-			{"releaseDecided", keeps, (*voteCount).releaseDecided, released},
-		} {
+			name   string
+			words  []error
+			enough func(*voteCount) bool
+		}{{"acquireDecided", votes, (*voteCount).acquireDecided}, {"holdDecided", keeps, (*voteCount).holdDecided}} {
 			// outcomes gives what may still come of a round in which the first nodes have said
 			// so much; which of the nodes it was does not matter.
 			var outcomes func(said []error) map[string]bool
@@ -73,7 +59,7 @@ func TestEnough(t *testing.T) {
 				}
 				all := map[string]bool{}
 				if len(said) == n {
-					all[round.outcome(tl)] = true
+					all[outcome(tl)] = true
 					return all
 				}
 				for _, word := range round.words {

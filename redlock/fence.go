@@ -112,6 +112,7 @@ func (p *protocol) issueFence(ctx context.Context, c driver.Claim, votes *nodeVo
 	}
 	last := fence + uint64(reserved) - 1
 	due := p.due(c)
+	votes.cancelSilent() // stragglers are not asked
 	noted := p.ask(ctx, votes, asked, due, (*voteCount).holdDecided, func(ctx context.Context, i int) error {
 		return p.noteFence(ctx, due, c, votes, i, c.Token, last, said[i].generation)
 	})

@@ -14,17 +14,17 @@ import (
 //
 // That is safe because a quorum has the lock: no other contender to which such a node granted it
 // has one. The fence was written back before the lock counted, so it is noted already.
-func (p *protocol) rejoin(count *voteCount, c driver.Claim, votes *nodeVotes, start time.Time) {
+func (p *protocol) rejoin(ctx context.Context, c driver.Claim, votes *nodeVotes, start time.Time) {
 	for i := range p.nodes {
 		if votes.at(i) != absent {
 			continue
 		}
-		q := &nodeCall{p: p, votes: votes, count: count, i: i, ctx: count.round.all, due: p.due(c)}
-		q.call = func(ctx context.Context, i int) error {
-			p.join(ctx, c, votes, i, start)
-			return errAbsent // it was not there when it was asked for the extension
-		}
-		q.submit()
+		p.requests.Go(func() {
+			if votes.occupy(ctx, p.due(c), i) == nil {
+				p.join(ctx, c, votes, i, start)
+				votes.free(i)
+			}
+		})
 	}
 }
 

@@ -71,10 +71,9 @@
 // value are redsync's. If the holder's token does not say that its release will be published, waiters
 // poll; see package luascript.
 //
-// Acquire, Extend and Release are one round of N requests, sent at once. Each waits for the quickest
-// quorum. After Release the lock is free, and the other nodes get rid of it a moment later: a contender
-// that comes before gets a quorum, and the votes of the others when it extends. Fences add a round,
-// and so does a failed attempt that got votes.
+// Acquire, Extend and Release are one round of N requests, sent at once. Acquire and Extend wait for
+// the quickest quorum; Release waits for every node that may have the lock. Fences add a round, and
+// so does a failed attempt that got votes.
 //
 // docs/redlock.md shows why this holds. Sources: "Distributed Locks with Redis"
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/); M. Kleppmann, "How to do
@@ -188,7 +187,7 @@ func (p *protocol) collect(ctx context.Context, c driver.Claim, votes *nodeVotes
 		} // or the reply was lost: the vote may be there, and stays unknown
 		return err
 	})
-	if !count.answered.IsZero() { // see due, and patience
+	if !count.answered.IsZero() { // stragglers get a multiple of this: see patience
 		p.pace.Store(max(int64(count.answered.Sub(start)), 1))
 	}
 	return count, said
@@ -268,7 +267,7 @@ func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVote
 	if votes.mayHold() < p.quorum {
 		to = "" // nobody can have seen a quorum of it, so nobody waits for its end
 	}
-	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to, (*voteCount).complete)
+	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
 	left := votes.mayHold()
 	err = p.markUnknown(p.advised(err), votes.holding(), "it may have granted its vote, and not have given it back")
 	return driver.Grant{State: votes, Silent: unannounced(err), Partial: left > 0}, err
@@ -306,7 +305,7 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 		return driver.Grant{Partial: votes.mayHold() > 0}, err
 	}
 	extended.Store(true) // before rejoin looks for nodes without the lock: it misses those that answer later
-	p.rejoin(count, c, votes, start)
+	p.rejoin(count.round.all, c, votes, start)
 	return driver.Grant{Start: start, TTL: c.TTL, Partial: count.yes < len(p.nodes), State: votes}, nil
 }
 
@@ -330,11 +329,10 @@ func (p *protocol) extendOn(ctx context.Context, due time.Time, c driver.Claim, 
 	return p.notThere(c, votes, i, reply)
 }
 
-// Release deletes the lock on all nodes that may have it. It waits until a quorum is free for others; the
-// stragglers go on. For those that do not confirm, the engine calls Undo, because the outcome is Partial.
+// Release deletes the lock on all nodes that may have it, and waits for each.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	votes := p.votesOf(c)
-	count := p.deleteAll(ctx, c, votes, p.due(c), channel(c), (*voteCount).releaseDecided)
+	count := p.deleteAll(ctx, c, votes, p.due(c), channel(c))
 	left := votes.mayHold()
 	outcome := driver.Outcome{Partial: left > 0}
 	switch {
@@ -349,11 +347,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome,
 // Undo is Release of an attempt, or of a lock that was lost. The engine repeats it until nothing is left.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
 	votes := p.votesOf(c)
-	votes.settle() // the stragglers of a release most often leave nothing to undo
-	if votes.mayHold() == 0 {
-		return nil
-	}
-	count := p.deleteAll(ctx, c, votes, c.Due, channel(c), (*voteCount).complete) // in the background a slow node gets its time
+	count := p.deleteAll(ctx, c, votes, c.Due, channel(c)) // in the background a slow node gets its time
 	if votes.mayHold() == 0 {
 		return nil
 	}
@@ -366,9 +360,10 @@ func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Out
 }
 
 // deleteAll deletes the lock on all nodes that may have it; on each only if the token is there.
-func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVotes, due time.Time, to string, enough func(*voteCount) bool) *voteCount {
+func (p *protocol) deleteAll(ctx context.Context, c driver.Claim, votes *nodeVotes, due time.Time, to string) *voteCount {
+	votes.cancelSilent()
 	keys, args := []string{c.Key}, []any{c.Token, to} // the same for all
-	return p.ask(ctx, votes, p.all, due, enough, func(ctx context.Context, i int) error {
+	return p.ask(ctx, votes, p.all, due, (*voteCount).complete, func(ctx context.Context, i int) error {
 		if votes.at(i) == absent {
 			return errAbsent
 		}

@@ -159,7 +159,7 @@ func TestRequests(t *testing.T) {
 		join := func(p *protocol) error {
 			votes, r := newVotes(1, absent), newRound(t.Context())
 			defer r.end(nil)
-			votes.begin(&r)
+			votes.begin(&r, 0)
 			p.join(r.all, c, votes, 0, time.Now().Add(-time.Second))
 			return nil
 		}
@@ -365,14 +365,12 @@ func TestOutcomes(t *testing.T) {
 					if left > 0 {
 						want += ", partial"
 					}
-					release := func(call string, do func(context.Context, driver.Claim) (driver.Outcome, error)) {
-						out, err := do(t.Context(), held)
-						p.requests.Wait()
-						check(call, outcome(out.Partial && left > 0, err), want) // it may not have waited for the last answer
-					}
-					release("Release()", p.Release)
+					out, err := p.Release(t.Context(), held)
+					check("Release()", outcome(out.Partial, err), want)
+
 					grant()
-					release("ForceRelease()", p.ForceRelease)
+					out, err = p.ForceRelease(t.Context(), held)
+					check("ForceRelease()", outcome(out.Partial, err), want)
 
 					grant()
 					if err := p.Undo(t.Context(), held); (err == nil) != (left == 0) {
@@ -909,64 +907,44 @@ func TestUndoneErrors(t *testing.T) {
 // TestOneRequestAtATime: each node gets the requests of one claim one after the other, and none of a round that is over.
 func TestOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const took = 10 * time.Second
-		start, p := time.Now(), saying(1, nil)
-		defer p.Close()
 		votes := newVotes(1, unknown)
-		var sent []string
-		ask := func(ctx context.Context, what string, due time.Duration) error {
-			count := p.ask(ctx, votes, p.all, start.Add(due), (*voteCount).complete, func(context.Context, int) error {
-				sent = append(sent, what)
-				time.Sleep(took) // whatever its context says
-				return nil
-			})
-			return count.errs[0]
+		first, second := newRound(t.Context()), newRound(t.Context())
+		votes.begin(&first, time.Second)
+		if votes.tryOccupy(0) != nil || votes.tryOccupy(0) == nil {
+			t.Fatal("tryOccupy() twice: want that the first alone occupies the node")
 		}
-		left := func(what string, at time.Duration, ask func() error, want error) {
-			t.Helper()
-			if err := ask(); time.Since(start) != at || !errors.Is(err, want) || want != nil && !errors.Is(err, strategy.ErrUnsent) {
-				t.Errorf("%s returns after %v with %v, want after %v with %v", what, time.Since(start), err, at, want)
+		start := time.Now()
+		if err := votes.occupy(first.all, start.Add(time.Minute), 0); err != errBusy || time.Since(start) != time.Minute {
+			t.Errorf("occupy() = %v after %v, want errBusy at due", err, time.Since(start))
+		}
+		waiting := make(chan error)
+		go func() { waiting <- votes.occupy(first.all, time.Now().Add(time.Hour), 0) }()
+		synctest.Wait()
+		votes.begin(&second, time.Second)
+		start = time.Now()
+		if err := <-waiting; err != errOvertaken || time.Since(start) != time.Second {
+			t.Errorf("occupy() of the last round = %v after %v, want errOvertaken after the patience", err, time.Since(start))
+		}
+		votes.free(0)
+		if err := votes.occupy(newRound(t.Context()).all, time.Now().Add(time.Hour), 0); err != errOvertaken {
+			t.Errorf("occupy() of another round = %v, want errOvertaken", err)
+		}
+		for _, ctx := range []context.Context{second.all, votes.toSilent(&second)} {
+			if err := votes.occupy(ctx, time.Now().Add(time.Hour), 0); err != nil {
+				t.Fatalf("occupy() of this round = %v, want nil: the node is free", err)
 			}
+			votes.free(0)
 		}
-		first := make(chan error)
-		go func() { first <- ask(t.Context(), "first", time.Minute) }()
-		synctest.Wait()
-		left("a request that is due while another is under way", time.Second, func() error { return ask(t.Context(), "due", time.Second) }, errBusy)
-		hurried := errors.New("the caller leaves")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(hurried) })
-		left("one whose caller leaves", 2*time.Second, func() error { return ask(ctx, "left", time.Minute) }, hurried)
-		overtaken := make(chan error)
-		go func() { overtaken <- ask(t.Context(), "overtaken", time.Minute) }()
-		synctest.Wait()
-		time.AfterFunc(time.Second, func() {
-			left("one of the round before", 3*time.Second, func() error { return <-overtaken }, errOvertaken)
-		})
-		time.Sleep(time.Second - 1)
-		time.AfterFunc(1, func() { left("the first", took, func() error { return <-first }, nil) })
-		left("the last", 2*took, func() error { return ask(t.Context(), "last", time.Minute) }, nil)
-		if want := []string{"first", "last"}; !slices.Equal(sent, want) {
-			t.Errorf("sent are %v, want %v", sent, want)
+		votes.cancelSilent()
+		if context.Cause(votes.toSilent(&second)) != errOvertaken || second.all.Err() != nil {
+			t.Errorf("after cancelSilent() the contexts end with %v and %v, want that of silent nodes alone to end", context.Cause(votes.toSilent(&second)), second.all.Err())
 		}
-	})
-}
+		second.end(nil)
 
-// TestSettle: an undo waits for requests that are under way, and for those that wait for them.
-func TestSettle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start, p, votes := time.Now(), saying(2, nil), newVotes(2, unknown)
-		defer p.Close()
-		for range 2 {
-			p.ask(t.Context(), votes, p.all, start.Add(time.Hour), func(*voteCount) bool { return true }, func(_ context.Context, i int) error {
-				time.Sleep(time.Duration(i+1) * time.Second)
-				return nil
-			})
-			synctest.Wait()
-		}
-		for range 2 {
-			if votes.settle(); time.Since(start) != 4*time.Second { // two requests of 2s to the second node
-				t.Errorf("settle() returns after %v, want 4s", time.Since(start))
-			}
+		votes.tryOccupy(0)
+		p := saying(1, nil) // which is not asked
+		if err := p.ask(t.Context(), votes, p.all, time.Now(), (*voteCount).complete, nil).errs[0]; !errors.Is(err, strategy.ErrUnsent) {
+			t.Errorf("a request whose node is not free in time ends with %v, want ErrUnsent", err)
 		}
 	})
 }
@@ -980,7 +958,7 @@ func TestLateAnswers(t *testing.T) {
 		vc.end()
 		vc.hear(1, nil)
 		vc.end()
-		vc.wait(t.Context())
+		vc.wait(t.Context(), nil)
 		if vc.yes != 1 || vc.pending != 2 || vc.errs[1] != errPending {
 			t.Errorf("%d nodes agreed, %d have not answered, want 1 and 2: the round had ended", vc.yes, vc.pending)
 		}
@@ -994,7 +972,7 @@ func TestLateAnswers(t *testing.T) {
 func TestJoins(t *testing.T) {
 	votes := newVotes(1, absent)
 	r, later := newRound(t.Context()), newRound(t.Context())
-	votes.begin(&r)
+	votes.begin(&r, 0)
 	if !votes.joins(r.all, 0) || votes.at(0) != unknown {
 		t.Error("joins() of a node without the token = false, want true, and that nobody knows")
 	}
@@ -1002,7 +980,7 @@ func TestJoins(t *testing.T) {
 		t.Error("joins() of a node that may have the token = true, want false")
 	}
 	votes.set(0, absent)
-	votes.begin(&later)
+	votes.begin(&later, 0)
 	if votes.joins(r.all, 0) || votes.at(0) != absent {
 		t.Error("joins() in a round that is over = true, want false")
 	}
@@ -1036,7 +1014,7 @@ func TestJoinAnswers(t *testing.T) {
 				return c.reply, c.err
 			})
 			votes, r := newVotes(1, absent), newRound(t.Context())
-			votes.begin(&r)
+			votes.begin(&r, 0)
 			p.join(r.all, aClaim(), votes, 0, time.Now().Add(-c.since))
 			if ttl := time.Duration(c.ttl) * time.Millisecond; c.want == present && time.Until(votes.votes[0].until) != ttl+driver.Drift(ttl) {
 				t.Errorf("a node that has joined %v after the extension keeps the token for %v, want %v and the drift", c.since, time.Until(votes.votes[0].until), ttl)
@@ -1396,6 +1374,30 @@ func TestFenceNumber(t *testing.T) {
 					c.said, fence, reserved, err, asked, c.fence, c.reserved, c.token)
 			}
 		}
+	})
+}
+
+// TestFenceHastens: when the fence is written back, nobody waits any more for the votes of nodes that are silent.
+func TestFenceHastens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		votes, count := newVotes(3, present), newCount(3, 2)
+		voting := newRound(t.Context())
+		votes.begin(&voting, 0)
+		silent := votes.toSilent(&voting)
+		p := saying(3, func(int, string, []any) (any, error) {
+			if silent.Err() == nil {
+				t.Error("a request for a vote is under way, want it called off")
+			}
+			return int64(1), nil
+		}, WithFences())
+		for i := range 3 {
+			votes.granted(i, time.Minute)
+			count.note(i, nil)
+		}
+		if _, _, err := p.issueFence(t.Context(), aClaim(), votes, count, make([]fenceReply, 3)); err != nil {
+			t.Errorf("issueFence() = %v, want nil", err)
+		}
+		p.Close()
 	})
 }
 

@@ -18,21 +18,21 @@ import (
 //
 // A claim's rounds come one after the other: acquire, write back, extend, release. Each node gets the
 // requests that touch the token in that order, because each waits for the one before it. When a round
-// begins, requests of the last one that still wait are not sent any more.
+// begins, requests of the last one that are under way get some time more (patience), and those that
+// still wait are not sent any more.
 type nodeVotes struct {
-	mu      sync.Mutex
-	votes   []vote
-	round   *round        // the last that has begun; nil: none has
-	settled chan struct{} // closed when no request of this claim is under way; made by the first who waits for that
+	mu    sync.Mutex
+	votes []vote
+	round *round // the last that has begun; nil: none has
 }
 
 // A vote is what is known of the token on one node.
 type vote struct {
 	standing standing
-	until    time.Time   // present: by then the node has dropped it
-	early    bool        // the node keeps no order: a token that was not found may still arrive
-	busy     bool        // a request of this claim to the node is under way
-	waiting  []*nodeCall // for that request's end
+	until    time.Time     // present: by then the node has dropped it
+	early    bool          // the node keeps no order: a token that was not found may still arrive
+	busy     bool          // a request of this claim to the node is under way
+	freed    chan struct{} // closed when it is not any more; made by the first who waits for that
 }
 
 // A standing says whether the token is on a node.
@@ -171,87 +171,97 @@ func (vs *nodeVotes) undone(count *voteCount) error {
 	return errors.Join(answered...)
 }
 
-// begin begins a round.
-func (vs *nodeVotes) begin(r *round) {
+// begin begins a round. The last round's stragglers are called off after patience.
+func (vs *nodeVotes) begin(r *round, patience time.Duration) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.expire()
+	if last := vs.round; last != nil && slices.ContainsFunc(vs.votes, func(v vote) bool { return v.busy }) {
+		time.AfterFunc(patience, func() { last.end(errOvertaken) })
+	}
 	for i := range vs.votes {
 		vs.votes[i].early = false
 	}
 	vs.round = r
 }
 
-// occupy occupies q's node for it if no request is under way there, and reports whether it has. If not, q waits until
-// free returns it, or until it is due.
-func (vs *nodeVotes) occupy(q *nodeCall) bool {
+// toSilent is the context of r's requests to nodes that have not answered of late.
+func (vs *nodeVotes) toSilent(r *round) context.Context {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	v := &vs.votes[q.i]
-	if !v.busy {
-		v.busy = true
-		return true
+	if r.silent == nil {
+		r.silent, r.drop = context.WithCancelCause(r.all)
 	}
-	v.waiting = append(v.waiting, q)
-	q.timer = time.AfterFunc(time.Until(q.due), q.late)
-	return false
+	return r.silent
 }
 
-// free ends a request's use of its node, and returns the one whose turn it is now; nil: there is none.
-func (vs *nodeVotes) free(i int) (next *nodeCall) {
+// cancelSilent calls off at once the last round's requests to nodes that have not answered of late: a
+// release would wait behind them each time. An extension does not: nobody waits
+// for its stragglers, and a node that hangs should not get a new request from each extension.
+func (vs *nodeVotes) cancelSilent() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if r := vs.round; r != nil && r.drop != nil {
+		r.drop(errOvertaken)
+	}
+}
+
+// tryOccupy occupies a node if no request is under way there, and returns nil; otherwise it returns
+// what is closed when that is over. It is called before the request's goroutine starts: a claim's first
+// round occupies every node before another round can begin.
+func (vs *nodeVotes) tryOccupy(i int) (freed <-chan struct{}) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := &vs.votes[i]
-	if len(v.waiting) > 0 {
-		next, v.waiting = v.waiting[0], v.waiting[1:]
-		next.timer.Stop()
-		return next
+	if !v.busy {
+		v.busy = true
+		return nil
 	}
-	if v.busy = false; vs.settled != nil && !vs.underWay() {
-		close(vs.settled)
-		vs.settled = nil
+	if v.freed == nil {
+		v.freed = make(chan struct{})
+	}
+	return v.freed
+}
+
+// occupy waits until a node is free: a request must not overtake one of an earlier round, nor be
+// sent after one of a later round. ctx is one of its round's. If it returns nil, the caller must
+// call free.
+func (vs *nodeVotes) occupy(ctx context.Context, due time.Time, i int) error {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	for freed := vs.tryOccupy(i); freed != nil; freed = vs.tryOccupy(i) {
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return errBusy
+		}
+	}
+	vs.mu.Lock()
+	latest := vs.latest(ctx)
+	vs.mu.Unlock()
+	if !latest {
+		vs.free(i)
+		return errOvertaken
 	}
 	return nil
 }
 
-// stopWaiting takes out a request that waits, and returns it; nil: all that wait.
-func (vs *nodeVotes) stopWaiting(q *nodeCall) (out []*nodeCall) {
+// latest reports whether ctx is of the last round that has begun: each round has contexts of its own. The
+// caller holds mu.
+func (vs *nodeVotes) latest(ctx context.Context) bool {
+	return ctx == vs.round.all || ctx == vs.round.silent
+}
+
+// free lets the next request to the node go.
+func (vs *nodeVotes) free(i int) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	for i := range vs.votes {
-		v := &vs.votes[i]
-		v.waiting = slices.DeleteFunc(v.waiting, func(other *nodeCall) bool {
-			stop := q == nil || q == other
-			if stop {
-				other.timer.Stop()
-				out = append(out, other)
-			}
-			return stop
-		})
+	v := &vs.votes[i]
+	v.busy = false
+	if v.freed != nil {
+		close(v.freed)
+		v.freed = nil
 	}
-	return out
 }
-
-// underWay reports whether a request is. The caller holds mu.
-func (vs *nodeVotes) underWay() bool {
-	return slices.ContainsFunc(vs.votes, func(v vote) bool { return v.busy })
-}
-
-// settle waits until no request is under way. Each ends by its due time.
-func (vs *nodeVotes) settle() {
-	vs.mu.Lock()
-	if !vs.underWay() {
-		vs.mu.Unlock()
-		return
-	}
-	if vs.settled == nil {
-		vs.settled = make(chan struct{})
-	}
-	settled := vs.settled
-	vs.mu.Unlock()
-	<-settled
-}
-
-// latest reports whether ctx is of the last round that has begun: each round has a context of its own. The
-// caller holds mu.
-func (vs *nodeVotes) latest(ctx context.Context) bool { return ctx == vs.round.all }

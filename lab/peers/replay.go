@@ -116,15 +116,32 @@ func openReplay(granted func(any) bool, options ...fairqueue.Option) func(contex
 	}
 }
 
-// openAllReplay is raw-all with what redlock sends to each server for one lock. Each name's key takes the place
+// openAllReplay is raw-all with what redlock has sent for one lock. Each name's key takes the place
 // of that lock's, so names that have never been used are new to it, too.
 func openAllReplay(options ...redlock.Option) func(context.Context, *seat) (client, error) {
-	return func(ctx context.Context, s *seat) (client, error) {
+	return func(ctx context.Context, s *seat) (_ client, err error) {
 		const name = "recorded"
+		var nodes []driver.Node
+		var pools []*redis.Pool
+		defer func() {
+			for _, p := range pools {
+				err = errors.Join(err, p.Close())
+			}
+		}()
+		for i, url := range s.URLs {
+			pools = append(pools, s.pool(url, 1))
+			nodes = append(nodes, redigonode.New(pools[i]))
+		}
+		first := &recorder{Node: nodes[0]} // all are asked the same
+		nodes[0] = first
+		st, err := redlock.New(nodes, ourOptions(s), options...)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, st.Close()) }()
 		var acquire, release eval
-		for _, url := range s.URLs { // all are asked the same, and know the scripts then
-			var err error
-			if acquire, release, err = recordedOn(ctx, s, url, name, options...); err != nil {
+		for range 3 { // the release waits for all servers, so each has been asked for both
+			if acquire, release, err = first.pair(ctx, st.NewLock(name)); err != nil {
 				return nil, err
 			}
 		}
@@ -138,18 +155,6 @@ func openAllReplay(options ...redlock.Option) func(context.Context, *seat) (clie
 		}
 		return r, nil
 	}
-}
-
-// recordedOn are redlock's calls to one server, for which its release waits if there is no other.
-func recordedOn(ctx context.Context, s *seat, url, name string, options ...redlock.Option) (acquire, release eval, err error) {
-	pool := s.pool(url, 1)
-	node := &recorder{Node: redigonode.New(pool)}
-	st, err := redlock.New([]driver.Node{node}, ourOptions(s), options...)
-	if err != nil {
-		return eval{}, eval{}, errors.Join(err, pool.Close())
-	}
-	defer func() { err = errors.Join(err, st.Close(), pool.Close()) }()
-	return node.pair(ctx, st.NewLock(name))
 }
 
 // renamed is a call for another lock than the recorded one. Its reply has to be 1, also for an
