@@ -769,16 +769,13 @@ func TestPartsLost(t *testing.T) {
 func TestSettings(t *testing.T) {
 	servers := redistest.Nodes(t, 1)
 	p := servers[0].Pool()
-	a, b := named("10.0.0.1:6379"), named("10.0.0.1:6379")
+	a := named("10.0.0.1:6379")
 	for what, call := range map[string]func() (strategy.Strategy, error){
 		"a nil pool": func() (strategy.Strategy, error) { return redlock.New(locktest.Nodes(p, nil), calm) },
 		"no nodes":   func() (strategy.Strategy, error) { return redlock.New(nil, calm) },
 		"a nil node": func() (strategy.Strategy, error) { return redlock.New([]driver.Node{nil}, calm) },
 		"a node twice": func() (strategy.Strategy, error) {
 			return redlock.New([]driver.Node{a, a}, calm)
-		},
-		"a name twice": func() (strategy.Strategy, error) {
-			return redlock.New([]driver.Node{a, b}, calm)
 		},
 		"a short NodeTimeout": func() (strategy.Strategy, error) {
 			return redlock.New(locktest.Nodes(p), calm, redlock.WithNodeTimeout(time.Microsecond))
