@@ -13,7 +13,7 @@
 //	subscription, entry  what a line hears from the servers, and what they know of it
 //	handover             how a lock passes from one holder to the next
 //	acquire, waiter      waiting: from the end of the line to the lock
-//	reason               why the lock is not to be had, and how long to sleep
+//	reason               why the lock is not available, and how long to sleep
 //	share                shares of a lock
 package engine
 

@@ -169,6 +169,9 @@ func (ln *line) pass(ctx context.Context, l *lease, c driver.Claim, e *queueEntr
 	next.Due = start.Add(e.c.o.OpTimeout)
 	g, err := driver.Grant{}, errPanic
 	defer func() {
+		if outcomeOf(g, err) == unknown {
+			l.c.undo(c)
+		}
 		ln.change(func() {
 			if ln.passed(l, e, g, start, err); ln.head != nil {
 				ln.head.wake() // it has slept through the request
@@ -181,14 +184,9 @@ func (ln *line) pass(ctx context.Context, l *lease, c driver.Claim, e *queueEntr
 		return nil
 	case noEffect: // without a successor, then
 		return l.c.release(ctx, c)
-	case unknown:
-		l.c.undo(c)
 	}
 	return err
 }
-
-// errPanic is what became of a request that has not returned: the protocol panicked.
-var errPanic = errors.New("panic in a request")
 
 // release gives up l's claim c, and then the line goes on.
 func (ln *line) release(ctx context.Context, l *lease, c driver.Claim) error {

@@ -320,10 +320,13 @@ func (l *lease) giveBack() {
 // release ends a claim, and goes on in the background until that is certain.
 func (c *core) release(ctx context.Context, claim driver.Claim) error {
 	claim.Due = time.Now().Add(c.o.OpTimeout)
-	out, err := c.p.Release(uncancelled(ctx), claim)
-	if out.Partial || err != nil && !errors.Is(err, strategy.ErrLost) {
-		c.undo(claim)
-	}
+	out, err := driver.Outcome{}, errPanic
+	defer func() {
+		if out.Partial || err != nil && !errors.Is(err, strategy.ErrLost) {
+			c.undo(claim)
+		}
+	}()
+	out, err = c.p.Release(uncancelled(ctx), claim)
 	return err
 }
 

@@ -72,7 +72,7 @@ const (
 	granted               // somebody got the lock, and keeps all others out
 	admitted              // somebody got the lock, and others may hold it, too
 	refused               // the lock is held: the head goes on waiting
-	passes                // the same, by a request that asks for the first waiter
+	passes                // the holder's release begins, by a request that asks for the first waiter, too
 	leaves                // the head does
 	ends                  // what the line did is over: the lease has ended, or the lock is where nobody here knows
 )
@@ -98,7 +98,7 @@ func (ln *line) on(e event) { ln.state = ln.state.on(e) }
 func (ls *lines) open(key lineKey) *line {
 	ln := &line{all: ls, lineKey: key, id: ls.id, state: asking}
 	if key.group {
-		ln.id += "+"
+		ln.id += "+" // it waits in a queue of its own
 	}
 	ls.byKey[key] = ln
 	return ln
@@ -180,7 +180,7 @@ func (ln *line) out(w *waiter) {
 	}
 }
 
-// got takes in that w has got the lock by l, without holds for others. If it keeps all others out, its release serves the line next;
+// got takes in that w has got the lock by l. (gotHolds is for a grant of several holds.) If l keeps all others out, its release serves the line next;
 // t is the process's turn. Otherwise the next head asks: at once if there may be room, and else when the turn is over, as what this
 // process holds comes to it until then. w is nil if that was a first attempt.
 func (ln *line) got(w *waiter, l *lease, t *turn, room bool) {

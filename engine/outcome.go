@@ -18,6 +18,9 @@ const (
 	unknown                 // nobody knows, or some of several servers have not answered: what may remain is to be undone
 )
 
+// errPanic is what became of a request that has not returned, because the protocol panicked: nobody knows.
+var errPanic = errors.New("panic in a request")
+
 // outcomeOf is the outcome of a request that got g and err.
 func outcomeOf(g driver.Grant, err error) outcome {
 	switch {

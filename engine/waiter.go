@@ -39,10 +39,10 @@ type waiter struct {
 type rest struct {
 	since     time.Time // zero: it does not sleep
 	until     time.Time
-	reason    int  // for which reason of the line
-	listening bool // it hears of a release
-	without   bool // it has no subscription, and goes on without: subscriptions that never last must not set the pace
-	jitter    time.Duration
+	reason    int           // for which reason of the line
+	listening bool          // it hears of a release
+	without   bool          // it has no subscription, and goes on without: subscriptions that never last must not set the pace
+	jitter    time.Duration // drawn once for it; zero: not yet
 }
 
 func newWaiter(t *target, ln *line, named string) *waiter {
