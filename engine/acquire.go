@@ -110,11 +110,13 @@ func (t *target) waitsForItself(ctx context.Context) error {
 	if t.c.sharer == nil {
 		return nil
 	}
-	outer, ok := ctx.Value(within{t.c.shared, t.key}).(*lease)
-	if !ok || outer.Err() != nil || !t.c.sharer.Excludes(outer.claim.Share, t.share) {
-		return nil
+	outer, _ := ctx.Value(withinKey{}).(*within)
+	for ; outer != nil; outer = outer.outer {
+		if outer.c.shared == t.c.shared && outer.claim.Key == t.key && outer.Err() == nil && t.c.sharer.Excludes(outer.claim.Share, t.share) {
+			return fmt.Errorf("%w; ctx is that of this holder, so the caller would wait for itself", grantedTo(outer.lease).err)
+		}
 	}
-	return fmt.Errorf("%w; ctx is that of this holder, so the caller would wait for itself", grantedTo(outer).err)
+	return nil
 }
 
 // askFirst makes the first attempt of a call. The caller has the lease, or its place in line, w, or neither.

@@ -257,16 +257,20 @@ func (l *lease) RenewalErr() error {
 	return l.renewalErr
 }
 
-// within finds in a ctx the lease of this key in whose Context a caller is. It is there where several may hold the lock.
+// within are the leases in whose Contexts a caller is. They are there where several may hold the lock.
 type within struct {
-	of  *shared
-	key string
+	*lease
+	outer *within
 }
+
+// withinKey finds in a ctx the innermost *within.
+type withinKey struct{}
 
 func (l *lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	parent = strategy.WithOwner(parent, l.claim.Owner)
 	if l.c.sharer != nil {
-		parent = context.WithValue(parent, within{l.c.shared, l.claim.Key}, l)
+		outer, _ := parent.Value(withinKey{}).(*within)
+		parent = context.WithValue(parent, withinKey{}, &within{l, outer})
 	}
 	ctx, cancelCause := context.WithCancelCause(parent)
 	c := &leaseContext{cancelCause}
