@@ -58,11 +58,12 @@ func (e *queueEntry) believed(d directGrant) (g driver.Grant, ok bool) {
 const mostHolds = 64
 
 // newClaim is the claim of a new attempt of w, the first: if several may hold the lock, for w and those behind it who want the same; and
-// with as many fences as may be handed over.
+// with as many fences as may be handed over. Once the line had to wait, it takes shares one by one, or it would take those for which other
+// processes have come meanwhile.
 func (ln *line) newClaim(w *waiter) driver.Claim {
 	c := w.claimFor(w.named)
 	c.Joins, ln.joins = ln.joins, ""
-	if !w.c.alone(w.share) {
+	if ln.group || ln.why.held == nil && !w.c.alone(w.share) {
 		for _, next := range ln.waiters {
 			if next.c != w.c || next.share != w.share || c.Holds == mostHolds {
 				break
@@ -159,7 +160,7 @@ func (ln *line) inherit(w *waiter) step {
 	}
 	l := newLease(e.c, e.claimOf(w), g, g.Start)
 	l.unconfirmed = true
-	ln.gotHolds(w, l, newTurn(), g.Holds, false)
+	ln.gotHolds(w, l, newTurn(), g.Holds, true) // others may wait: the next takes its place behind them
 	w.lease = l
 	return take
 }

@@ -90,7 +90,10 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 	if alone {
 		ln.unhold()
 	}
-	w := ln.nextAfter()
+	var w *waiter // the first, unless it makes an attempt
+	if len(ln.waiters) > 0 && ln.state != asking {
+		w = ln.waiters[0]
+	}
 	switch {
 	case w == nil || l.c.group.Closed():
 		if ln.room = true; alone {
@@ -104,16 +107,10 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 		ln.on(passes)
 	case alone:
 		s.ln = ln
+	default: // a request that is under way may not see what l gives back
+		ln.room = true
 	}
 	return s
-}
-
-// nextAfter is the waiter that may have what l held: the first. nil: there is none, or a request for it is under way.
-func (ln *line) nextAfter() *waiter {
-	if len(ln.waiters) == 0 || ln.state == passing || ln.state == asking {
-		return nil
-	}
-	return ln.waiters[0]
 }
 
 // mayHandOver reports whether w can have the lock by the grant that l had. Otherwise it needs one of its own:

@@ -494,6 +494,100 @@ func TestShareTurnEnds(t *testing.T) {
 	})
 }
 
+// TestShareDuringAPass: while a release asks for the first waiter, another share that is given back is handed over without another
+// request, if its turn is not over. If it is, it goes to the servers, and the next waiter asks for it when the first is served.
+func TestShareDuringAPass(t *testing.T) {
+	for name, c := range map[string]struct {
+		later    time.Duration // the second share's turn begins that much later
+		during   []int
+		requests int
+	}{
+		"within the turn": {ms, []int{0, 1, 2}, 0},
+		"after the turn":  {0, []int{0, 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 2}
+				s := open(t, p, strategy.Options{})
+				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
+				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+				release(t, a)
+				time.Sleep(c.later)
+				release(t, b)
+				time.Sleep(5*ms/2 - c.later) // the first share's turn is over
+				slowly(p, "pass")
+				go release(t, ws[0].got(t))
+				synctest.Wait()
+				before := p.count()
+				release(t, ws[1].got(t))
+				acquired(t, "during the pass", ws, c.during...)
+				equal(t, "requests of the release", p.count()-before, c.requests)
+				time.Sleep(ms)
+				acquired(t, "after the pass", ws, 0, 1, 2, 3)
+				release(t, ws[2].got(t))
+				release(t, ws[3].got(t))
+				p.left(t)
+			})
+		})
+	}
+}
+
+// TestShareNextPlace: when the servers have granted a share to the first in their queue, the next of its process takes a place there at
+// once, behind those of other processes.
+func TestShareNextPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &shares{limit: 1}
+		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
+		holder := take(t, other)
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		release(t, holder)
+		acquired(t, "after the release", ws, 0)
+		p.keeps(t, "while the second waits", 1, 1)
+		release(t, ws[0].got(t))
+		release(t, ws[1].got(t))
+		p.left(t)
+	})
+}
+
+// TestShareDuringAnAttempt: nobody overtakes the first waiter while it asks, be it for the first time or again.
+func TestShareDuringAnAttempt(t *testing.T) {
+	for name, asked := range map[string]time.Duration{"the first": ms / 2, "the next, for a place": 3 * ms / 2} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &shares{limit: 2}
+				s := open(t, p, strategy.Options{})
+				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
+				first := waitShare(bg, s, 1)
+				release(t, a)
+				holder := first.got(t) // with fences for who comes next
+				slowly(p, "acquire")
+				ws := []*waiter{waitShare(bg, s, 1)}
+				time.Sleep(asked)
+				ws = append(ws, waitShare(bg, s, 1))
+				release(t, holder)
+				acquired(t, "during the attempt", ws)
+				time.Sleep(ms)
+				acquired(t, "after the attempt", ws, 0)
+				release(t, b)
+				for _, w := range ws {
+					release(t, w.got(t))
+				}
+				p.left(t)
+			})
+		})
+	}
+}
+
+// slowly has requests of a kind reach the server a millisecond late.
+func slowly(p *shares, slow string) {
+	p.through(func(op string, _ driver.Claim, serve func() error) error {
+		if op == slow {
+			time.Sleep(ms)
+		}
+		return serve()
+	})
+}
+
 // TestShareFits: a share is handed over only to a waiter that wants as much, and nobody overtakes one that wants more.
 func TestShareFits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -702,7 +796,7 @@ func TestShareNotified(t *testing.T) {
 			before, start := len(p.of("acquire")), time.Now()
 			release(t, all)
 			acquired(t, "at once", ws, 0, 1)
-			equal(t, "attempts", len(p.of("acquire"))-before, 2) // one for two, and the third's, which is refused
+			equal(t, "attempts", len(p.of("acquire"))-before, 3) // the third's is refused
 			release(t, ws[0].got(t))
 			release(t, ws[2].got(t))
 			equal(t, "the third had its shares after", ws[2].at.Sub(start), 0)
