@@ -549,7 +549,7 @@ func TestShareNextPlace(t *testing.T) {
 	})
 }
 
-// TestShareDuringAnAttempt: nobody overtakes the first waiter while it asks, be it for the first time or again.
+// TestShareDuringAnAttempt: nobody overtakes the first waiter while it asks, for the first time or again.
 func TestShareDuringAnAttempt(t *testing.T) {
 	for name, asked := range map[string]time.Duration{"the first": ms / 2, "the next, for a place": 3 * ms / 2} {
 		t.Run(name, func(t *testing.T) {
@@ -559,7 +559,7 @@ func TestShareDuringAnAttempt(t *testing.T) {
 				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
 				first := waitShare(bg, s, 1)
 				release(t, a)
-				holder := first.got(t) // with fences for who comes next
+				holder := first.got(t) // its grant has fences for the next holder
 				slowly(p, "acquire")
 				ws := []*waiter{waitShare(bg, s, 1)}
 				time.Sleep(asked)
