@@ -11,7 +11,7 @@ GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
-MODULES := cmd/locks lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/fencing docs/idempotency docs/telemetry .ci/release
+MODULES := cmd/locks lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/use/fencing docs/use/idempotency docs/run/telemetry .ci/release
 
 BUILDING = echo "building; the first time this takes a minute or two" >&2
 
@@ -32,7 +32,7 @@ lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, 
 # Tests mostly wait, so more of them go on at a time than there are processors; the packages that
 # take longest begin first. Of faults and nemesis this plays a slice: see the targets of these names.
 WIDE := -race -shuffle=on -p 4 -parallel 6 -timeout 15m
-LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setnxgetset ./lab/nemesis ./internal/testkit/rig ./docs/connecting
+LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setnxgetset ./lab/nemesis ./internal/testkit/rig ./docs/use/connecting
 
 test: ## run all tests, with the race detector, on real servers
 	@set -e; for m in . cmd/locks lab; do ( cd $$m; $(GO) mod download ); done
@@ -95,9 +95,9 @@ bench: ## measure the transport, the locks, and their peers; ARGS='-only solo -r
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	cd lab/peers && $(GO) run . $(ARGS)
 
-report: ## write docs/report.html from a run on the most real Redis available
+report: ## write docs/learn/report.html from a run on the most real Redis available
 	@cd lab && $(GO) mod download
-	$(GO) run -C lab ./cmd/lab report -o $(CURDIR)/docs/report.html
+	$(GO) run -C lab ./cmd/lab report -o $(CURDIR)/docs/learn/report.html
 
 # It pushes nothing: it commits and tags here, and prints the push.
 release: ## prepare a release of all modules: make release VERSION=v0.1.0; ARGS=-n only says what it would do

@@ -1,7 +1,7 @@
 // Package election elects a leader among processes, by a lock that is kept alive. A waiter campaigns, the holder
 // leads, and a release resigns. A term of leadership is a [strategy.Lease].
 //
-// At most one candidate believes that it leads, as far as the lock keeps its promise (docs/faults.md). A leader that was
+// At most one candidate believes that it leads, as far as the lock keeps its promise (docs/learn/faults.md). A leader that was
 // paused learns the end of its term when it runs again. So give each write the term's number, [strategy.Lease.Fence]:
 // it rises from leader to leader, and the store can refuse lesser ones.
 //

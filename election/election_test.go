@@ -1,5 +1,5 @@
 // Tests that a campaign ends with a term that is kept alive, that Lead begins again after a loss alone, that all see
-// the leader, and that docs/election.md quotes compiled code. Time is virtual. Leaders are killed in lab/election.
+// the leader, and that docs/use/leaders.md quotes compiled code. Time is virtual. Leaders are killed in lab/election.
 package election_test
 
 import (
@@ -504,11 +504,11 @@ func TestObserve(t *testing.T) {
 
 func TestDocQuotes(t *testing.T) {
 	t.Parallel()
-	from, err := quotes.Check("../docs/election.md")
+	from, err := quotes.Check("../docs/use/leaders.md")
 	if err != nil {
 		t.Error(err)
 	}
 	if from["../election/example_test.go"] == 0 {
-		t.Errorf("docs/election.md quotes %v, want example_test.go", from)
+		t.Errorf("docs/use/leaders.md quotes %v, want example_test.go", from)
 	}
 }

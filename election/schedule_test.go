@@ -1,4 +1,4 @@
-// Tests the recipe of docs/schedules.md: a scheduler runs in the process that leads, and in no other. Time is virtual.
+// Tests the recipe of docs/use/schedules.md: a scheduler runs in the process that leads, and in no other. Time is virtual.
 package election_test
 
 import (
@@ -95,11 +95,11 @@ func TestSchedulerFails(t *testing.T) {
 
 func TestScheduleQuotes(t *testing.T) {
 	t.Parallel()
-	from, err := quotes.Check("../docs/schedules.md")
+	from, err := quotes.Check("../docs/use/schedules.md")
 	if err != nil {
 		t.Error(err)
 	}
 	if from["../election/schedule_test.go"] == 0 {
-		t.Errorf("docs/schedules.md quotes %v, want schedule_test.go", from)
+		t.Errorf("docs/use/schedules.md quotes %v, want schedule_test.go", from)
 	}
 }

@@ -17,7 +17,7 @@ func WithFences() Option {
 	return func(p *protocol) { p.fences = true }
 }
 
-// A fence is issued in two phases; docs/redlock.md has the proof.
+// A fence is issued in two phases; docs/learn/redlock.md has the proof.
 //
 //  1. Each vote says the greatest number that the node has noted. The fence is greater than all of
 //     them, and at least the nodes' greatest time in µs.

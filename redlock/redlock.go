@@ -75,7 +75,7 @@
 // the quickest quorum; Release waits for every node that may have the lock. Fences add a round, and
 // so does a failed attempt that got votes.
 //
-// docs/redlock.md shows why this holds. Sources: "Distributed Locks with Redis"
+// docs/learn/redlock.md shows why this holds. Sources: "Distributed Locks with Redis"
 // (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/); M. Kleppmann, "How to do
 // distributed locking", 2016; antirez, "Is Redlock safe?", 2016. Redis 6.2 or later, or Valkey.
 package redlock

@@ -16,7 +16,7 @@ type Lease interface {
 	Token() string
 	// Fence returns the number of this hold: greater than that of every earlier hold of the lock, and unchanged by renewal and
 	// re-entry. (Those who read in the same turn of a [ReadWriter] share one.) A store that refuses numbers below the greatest
-	// it has seen is safe from a paused holder (docs/fencing.md). ok is false where the algorithm cannot issue such numbers
+	// it has seen is safe from a paused holder (docs/use/fencing.md). ok is false where the algorithm cannot issue such numbers
 	// soundly, and for several locks as one (multilock.Parts have theirs).
 	Fence() (n uint64, ok bool)
 	// Deadline returns until when the lock is surely held without renewal: the moment before the request, plus the TTL, less 1 %

@@ -83,7 +83,7 @@ func DefaultKey(name string) string {
 }
 
 // Acks says what has to confirm a grant or a renewal before it counts: replicas, the append-only file, or both. Fewer fail-overs
-// then forget a lock; docs/faults.md lists those that still do. If too few confirm, the error is ErrUnknown, with an
+// then forget a lock; docs/learn/faults.md lists those that still do. If too few confirm, the error is ErrUnknown, with an
 // *[AcksError]: the engine undoes a grant, and a renewal does not move the deadline.
 type Acks struct {
 	Replicas int // how many replicas have to confirm (WAIT): 0 … 100

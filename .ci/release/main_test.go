@@ -212,9 +212,9 @@ func TestRefused(t *testing.T) {
 		{"older version", "v0.9.0", func(t *testing.T, r repository) { git(t, r, "tag", "v0.9.1"); git(t, r, "tag", "v0.10.0") }, "above v0.10.0"},
 		{"tag of a module", "v0.1.0", func(t *testing.T, r repository) { git(t, r, "tag", "clients/web/v0.1.0") }, "clients/web/v0.1.0"},
 		{"page", "v0.1.0", func(t *testing.T, r repository) {
-			write(t, r, "docs/tool.md", "# Tool\n\nNothing has been released yet.\n")
+			write(t, r, "docs/run/tool.md", "# Tool\n\nNothing has been released yet.\n")
 			commit(t, r)
-		}, "docs/tool.md:3:Nothing has been released yet."},
+		}, "docs/run/tool.md:3:Nothing has been released yet."},
 		{"no news", "v0.1.0", func(t *testing.T, r repository) {
 			write(t, r, changelogFile, "# Changelog\n\n## Unreleased\n\n## v0.0.9 – 2026-11-24\n\n- It sells.\n")
 			commit(t, r)

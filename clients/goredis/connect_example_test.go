@@ -1,6 +1,6 @@
 package goredisnode_test
 
-// How a program in production makes its client: docs/connecting.md quotes this.
+// How a program in production makes its client: docs/use/connecting.md quotes this.
 
 import (
 	"context"

@@ -36,7 +36,7 @@
 //     found, the request may still arrive: the engine looks again until a TTL has passed, or
 //     until [strategy.Strategy.Close]. Callers do not wait for that. On redigo the first look is enough.
 //   - If the request arrives after the last look, the lock stays until its TTL ends.
-//   - Where docs/faults.md has an acquire, or its answer, that is lost or late, the undo may take up
+//   - Where docs/learn/faults.md has an acquire, or its answer, that is lost or late, the undo may take up
 //     to a TTL. The verdicts there stay the same: exclusion, loss and fences do not rest on order, and
 //     no caller waits for the undo.
 //
@@ -46,7 +46,7 @@
 //
 // Requests that callers make at the same time use a connection each, and not one packet. All these
 // connections are the pool's. If the rest of the program uses all of them (PoolSize), locks cannot
-// send, and a renewal comes too late. In docs/faults.md the row "pool exhausted" is ○ for all
+// send, and a renewal comes too late. In docs/learn/faults.md the row "pool exhausted" is ○ for all
 // strategies.
 //
 // A call whose ctx is cancelled after its request has left ends with the reply, or at its due

@@ -81,7 +81,7 @@ func TestSilentPool(t *testing.T) {
 	}
 }
 
-// TestSilentCluster: the settings of docs/connecting.md have a cluster's client find within three seconds that its
+// TestSilentCluster: the settings of docs/use/connecting.md have a cluster's client find within three seconds that its
 // pipeline, and its idle connections, have gone silent. Its own settings take twelve.
 func TestSilentCluster(t *testing.T) {
 	for limit, most := range map[time.Duration]time.Duration{time.Second: 3 * time.Second, 10 * time.Second: 12 * time.Second} {

@@ -70,7 +70,7 @@ func section() {
 
 // TestExecStress: eight processes at a time run commands under three locks, while the
 // server, which has each write in its append-only file before it answers, is killed and
-// comes back. docs/faults.md promises that no lock is lost by that; so no two commands of
+// comes back. docs/learn/faults.md promises that no lock is lost by that; so no two commands of
 // a lock may overlap, none may be lost or run twice, and each status must come back.
 func TestExecStress(t *testing.T) {
 	t.Parallel()

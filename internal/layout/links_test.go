@@ -21,7 +21,7 @@ var (
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "clients/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "clients/*/*.md"} {
 		found, err := filepath.Glob("../../" + pattern)
 		if err != nil {
 			t.Fatal(err)

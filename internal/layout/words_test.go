@@ -1,4 +1,4 @@
-// Tests that identifiers use the words of docs/glossary.md, and none that a reader of this tree alone would know.
+// Tests that identifiers use the words of docs/learn/glossary.md, and none that a reader of this tree alone would know.
 package layout
 
 import (

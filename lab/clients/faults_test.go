@@ -1,4 +1,4 @@
-// Package clients plays rows of docs/faults.md with contenders on other clients than redigo.
+// Package clients plays rows of docs/learn/faults.md with contenders on other clients than redigo.
 package clients
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/lockstrategies/locks/lab/faults"
 )
 
-var whole = flag.Bool("all", false, "play all rows of docs/faults.md on all variants, not only some rows on two strategies")
+var whole = flag.Bool("all", false, "play all rows of docs/learn/faults.md on all variants, not only some rows on two strategies")
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{}) // it reports each connection that a play breaks
@@ -101,7 +101,7 @@ func dialOrderless(l *rig.Link) (_ driver.Node, err error) {
 	return n, nil
 }
 
-// TestGoRedis and its siblings hold contenders on the client to the verdicts of docs/faults.md.
+// TestGoRedis and its siblings hold contenders on the client to the verdicts of docs/learn/faults.md.
 func TestGoRedis(t *testing.T) {
 	play(t, dialGoRedis, *whole, []string{ // the client matters: answers are lost, late or refused, and connections end
 		"restart, append-only file",

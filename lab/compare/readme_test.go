@@ -1,4 +1,4 @@
-// The table of guarantees in docs/guarantees.md is what is seen, and the README shows some of its cells.
+// The table of guarantees in docs/use/guarantees.md is what is seen, and the README shows some of its cells.
 package compare
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 )
 
-var update = flag.Bool("update", false, "write the guarantees of docs/guarantees.md again")
+var update = flag.Bool("update", false, "write the guarantees of docs/use/guarantees.md again")
 
-// TestGuarantees compares the table of docs/guarantees.md with what is seen. It is left to "make
+// TestGuarantees compares the table of docs/use/guarantees.md with what is seen. It is left to "make
 // more": each strategy's own suite is held to what it is known for.
 func TestGuarantees(t *testing.T) {
 	c := Config{Servers: exclusive(t, subjects.Most(subjects.Compared())), Kind: redistest.Docker, Variants: subjects.Compared()}
@@ -21,7 +21,7 @@ func TestGuarantees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name, begin, end = "../../docs/guarantees.md", "<!-- guarantees -->\n", "<!-- /guarantees -->"
+	const name, begin, end = "../../docs/use/guarantees.md", "<!-- guarantees -->\n", "<!-- /guarantees -->"
 	page, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -39,20 +39,20 @@ func TestGuarantees(t *testing.T) {
 		return
 	}
 	if table != want {
-		t.Errorf("docs/guarantees.md has\n%s\nwant what was seen:\n%s\nWrite it again: go test -C lab ./compare -run TestGuarantees -update", table, want)
+		t.Errorf("docs/use/guarantees.md has\n%s\nwant what was seen:\n%s\nWrite it again: go test -C lab ./compare -run TestGuarantees -update", table, want)
 	}
 }
 
-// TestReadmeGuarantees: each cell of the README's short table is one of docs/guarantees.md.
+// TestReadmeGuarantees: each cell of the README's short table is one of docs/use/guarantees.md.
 func TestReadmeGuarantees(t *testing.T) {
-	all, some := cells(t, "../../docs/guarantees.md"), cells(t, "../../README.md")
+	all, some := cells(t, "../../docs/use/guarantees.md"), cells(t, "../../README.md")
 	if len(some) < 8 {
 		t.Fatalf("the README shows %d guarantees, want 8 or more", len(some))
 	}
 	for title, row := range some {
 		for strategy, mark := range row {
 			if want := all[title][strategy]; mark != want {
-				t.Errorf("README: %s, %s: %q, want %q as in docs/guarantees.md", title, strategy, mark, want)
+				t.Errorf("README: %s, %s: %q, want %q as in docs/use/guarantees.md", title, strategy, mark, want)
 			}
 		}
 	}

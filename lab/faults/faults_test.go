@@ -210,9 +210,9 @@ func TestPrevent(t *testing.T) {
 	}
 }
 
-// TestDoc holds docs/faults.md to the table.
+// TestDoc holds docs/learn/faults.md to the table.
 func TestDoc(t *testing.T) {
-	const name = "../../docs/faults.md"
+	const name = "../../docs/learn/faults.md"
 	want := Markdown()
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
@@ -221,11 +221,11 @@ func TestDoc(t *testing.T) {
 		return
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != want {
-		t.Errorf("docs/faults.md is not what the table says (%v). Write it again: go test -C lab ./faults -run TestDoc -update", err)
+		t.Errorf("docs/learn/faults.md is not what the table says (%v). Write it again: go test -C lab ./faults -run TestDoc -update", err)
 	}
 }
 
-var update = flag.Bool("update", false, "write docs/faults.md again")
+var update = flag.Bool("update", false, "write docs/learn/faults.md again")
 
 func open(t *testing.T) *Theatre {
 	t.Helper()

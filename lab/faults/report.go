@@ -111,7 +111,7 @@ func (f Fault) Findings() (all []Finding) {
 //go:embed faults.md.tmpl
 var page string
 
-// Markdown is docs/faults.md.
+// Markdown is docs/learn/faults.md.
 func Markdown() string {
 	t := template.Must(template.New("faults.md").Funcs(template.FuncMap{
 		"columns": Columns, "groups": Groups, "join": strings.Join, "strategies": Strategies, "verdicts": Verdicts,

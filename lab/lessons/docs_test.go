@@ -1,4 +1,4 @@
-// Tests that docs/evolution.md and docs/choosing.md name the lessons that exist, and the verdicts of the matrix.
+// Tests that docs/learn/evolution.md and docs/use/choosing.md name the lessons that exist, and the verdicts of the matrix.
 package lessons_test
 
 import (
@@ -25,7 +25,7 @@ func page(t *testing.T, name string) string {
 // TestEvolutionPage: the page tells every lesson, in order, each with its command.
 func TestEvolutionPage(t *testing.T) {
 	t.Parallel()
-	text := page(t, "evolution.md")
+	text := page(t, "learn/evolution.md")
 	last := -1
 	for _, l := range lessons.All() {
 		n := strconv.Itoa(l.Number)
@@ -45,8 +45,8 @@ func TestEvolutionPage(t *testing.T) {
 // TestChoosingPage: each branch's lesson exists, and each verdict on a fault is the matrix's.
 func TestChoosingPage(t *testing.T) {
 	t.Parallel()
-	text := page(t, "choosing.md")
-	named := regexp.MustCompile(`\[[Ll]esson (\d+)\]\(evolution\.md#(\d+)\)`).FindAllStringSubmatch(text, -1)
+	text := page(t, "use/choosing.md")
+	named := regexp.MustCompile(`\[[Ll]esson (\d+)\]\(\.\./learn/evolution\.md#(\d+)\)`).FindAllStringSubmatch(text, -1)
 	for _, m := range named {
 		if _, err := lessons.Find(m[1]); err != nil || m[1] != m[2] {
 			t.Errorf("%s: there is no such lesson, or it leads to another (%v)", m[0], err)

@@ -1,5 +1,5 @@
 -- fenced_write: write, unless a later holder has been here. (If values are
--- read before they are written, count reads, too: docs/fencing.md.)
+-- read before they are written, count reads, too: docs/use/fencing.md.)
 --
 -- KEYS[1]  the item, a hash: value, and fence, the greatest so far
 -- ARGV[1]  the fence of the writer's hold

@@ -68,7 +68,7 @@ type contestant struct {
 	open func(ctx context.Context, s *seat) (client, error)
 }
 
-// contestants are all there are. Contestants called -again show the noise. docs/performance.md says what
+// contestants are all there are. Contestants called -again show the noise. docs/data/performance.md says what
 // each of them is.
 var contestants = []contestant{
 	{"raw", floor, openRaw(1)},

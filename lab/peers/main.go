@@ -2,7 +2,7 @@
 // the same server, in one run: in each repetition every contestant has its turn, in a random
 // order, in a process of its own.
 //
-//	go run . -reps 5 -update ../../docs/performance.md
+//	go run . -reps 5 -update ../../docs/data/performance.md
 //
 // It also compares two builds of this module: the one here, and that of an earlier commit, which
 // must know the same contestants. At the end there is one table, with a line for each aim:

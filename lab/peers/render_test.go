@@ -132,7 +132,7 @@ func TestRewrite(t *testing.T) {
 
 // TestPage holds the page to what there is to measure: -update must find a place for all.
 func TestPage(t *testing.T) {
-	const name = "../../docs/performance.md"
+	const name = "../../docs/data/performance.md"
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s has no heading %q, mark of %s and text %q", name, s.title, s.name, s.about)
 		}
 		if (&outcome{scenario: s}).drawn() && strings.Contains(page, "("+s.name+".svg)") {
-			if _, err := os.Stat("../../docs/" + s.name + ".svg"); err != nil {
+			if _, err := os.Stat("../../docs/data/" + s.name + ".svg"); err != nil {
 				t.Errorf("the page shows a plot that is not there: %v", err)
 			}
 		}

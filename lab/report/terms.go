@@ -7,7 +7,7 @@ import (
 )
 
 // glossary is where the words of the page are explained.
-const glossary = "https://github.com/lockstrategies/locks/blob/main/docs/glossary.md"
+const glossary = "https://github.com/lockstrategies/locks/blob/main/docs/learn/glossary.md"
 
 var termRule = regexp.MustCompile(`\b(fence|token|lease|TTL|deadline|drift|watchdog|direct grant|re-entrant|quorum|restart guard|single point of failure)s?\b`)
 

@@ -9,7 +9,7 @@ import (
 )
 
 func TestTerms(t *testing.T) {
-	text, err := os.ReadFile("../../docs/glossary.md")
+	text, err := os.ReadFile("../../docs/learn/glossary.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Rights are the least that a server's ACL has to allow a user of a variant: docs/security.md
+// Rights are the least that a server's ACL has to allow a user of a variant: docs/run/security.md
 // has them to copy, and tests hold both to what real servers refuse.
 type Rights struct {
 	Variant string // its Name; also for the variants that Also names
@@ -175,7 +175,7 @@ func RightsOf(variant string) (Rights, error) {
 	return Rights{}, fmt.Errorf("subjects: no rights are known of %q", variant)
 }
 
-// RightsPage is the sets as docs/security.md has them.
+// RightsPage is the sets as docs/run/security.md has them.
 func RightsPage() string {
 	var b strings.Builder
 	for _, r := range AllRights() {

@@ -614,11 +614,11 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 
 var whole = flag.Bool("all", false, "hold the suite on every strategy as a user with the least rights, not only on fairqueue, and on transactions that a replica confirms")
 
-var update = flag.Bool("update", false, "write docs/security.md again, where it is made of AllRights")
+var update = flag.Bool("update", false, "write docs/run/security.md again, where it is made of AllRights")
 
-// TestSecurityPage: docs/security.md has the sets.
+// TestSecurityPage: docs/run/security.md has the sets.
 func TestSecurityPage(t *testing.T) {
-	const page, from, to = "../../../docs/security.md", "<!-- rights: go test ./internal/testkit/subjects -run TestSecurityPage -update -->\n", "<!-- end of rights -->\n"
+	const page, from, to = "../../../docs/run/security.md", "<!-- rights: go test ./internal/testkit/subjects -run TestSecurityPage -update -->\n", "<!-- end of rights -->\n"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ With --play it does not repeat what is known but breaks real servers before your
 eyes: it starts some of its own, plays the rows on each strategy, tells step by
 step what happens, and comes to its verdict by what it has seen. It fails if that is
 another than the matrix says. Without words it plays all rows, which is hundreds of
-plays, one after another. docs/faults.md has the matrix, too.`,
+plays, one after another. docs/learn/faults.md has the matrix, too.`,
 		Example: `  lab faults                                    # the matrix
   lab faults power loss                         # its rows on power loss
   lab faults --play restart --strategy redlock  # see it happen`,
@@ -185,7 +185,7 @@ func renderFaults(rows []faults.Fault, l look) string {
 	b.WriteString(strings.Repeat("─", width) + "\n")
 	for i, f := range rows {
 		if i > 0 && rows[i-1].Group != f.Group {
-			b.WriteString("\n") // the groups of docs/faults.md
+			b.WriteString("\n") // the groups of docs/learn/faults.md
 		}
 		line := pad(f.Name, first)
 		for _, c := range strategies {

@@ -21,7 +21,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The code that docs/migrating.md quotes. None of it runs: the locks are tested in migrate_test.go.
+// The code that docs/use/migrating.md quotes. None of it runs: the locks are tested in migrate_test.go.
 var _ = []any{
 	withRedsync, insteadOfRedsync, insteadOfRedsyncQuorum, withBSM, insteadOfBSM, withRueidislock, insteadOfRueidislock,
 	insteadOfGoZero, insteadOfRedisPy, insteadOfRedisson, insteadOfLockTake, sharedKey,

@@ -1,6 +1,6 @@
 package migrate
 
-// That docs/migrating.md quotes its code from code_test.go, which is compiled.
+// That docs/use/migrating.md quotes its code from code_test.go, which is compiled.
 
 import (
 	"os"
@@ -10,9 +10,9 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
-// TestDocQuotes holds docs/migrating.md to code_test.go, which is compiled.
+// TestDocQuotes holds docs/use/migrating.md to code_test.go, which is compiled.
 func TestDocQuotes(t *testing.T) {
-	from, err := quotes.Check("../../../docs/migrating.md")
+	from, err := quotes.Check("../../../docs/use/migrating.md")
 	if err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-// Package migrate holds what docs/migrating.md says: its code compiles, and locks of this
+// Package migrate holds what docs/use/migrating.md says: its code compiles, and locks of this
 // module and of redsync, bsm/redislock and redis-py that are given the same key exclude each other, so
 // that a fleet can be migrated one process at a time.
 package migrate

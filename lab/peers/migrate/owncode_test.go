@@ -1,4 +1,4 @@
-// What docs/migrating.md says of code of one's own: an object with Lock and Unlock, a home-made SETNX lock, a lock inside a
+// What docs/use/migrating.md says of code of one's own: an object with Lock and Unlock, a home-made SETNX lock, a lock inside a
 // library. It is played on a real server.
 package migrate
 

@@ -1,4 +1,4 @@
-"""What docs/migrating.md quotes of redis-py, and a lock of redis-py for migrate_test.go to command."""
+"""What docs/use/migrating.md quotes of redis-py, and a lock of redis-py for migrate_test.go to command."""
 import sys
 
 

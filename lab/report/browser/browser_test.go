@@ -37,7 +37,7 @@ var (
 	pictures = flag.String("pictures", "", "keep pictures of the pages in this `folder`")
 	picture  = flag.String("picture", "", "write the picture of the published page's first screen to this `file`")
 	// published is the project's own run.
-	published = flag.String("page", "../../../docs/report.html", "the published page is this `file`")
+	published = flag.String("page", "../../../docs/learn/report.html", "the published page is this `file`")
 )
 
 // TestPages: both the sample, which has one of everything, and the page that is published.

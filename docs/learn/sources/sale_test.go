@@ -1,0 +1,55 @@
+// Tests that a flash sale leaves goods unsold if refused buyers go home. docs/learn/sources.md quotes it. Time is fake.
+package sources
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// sale has thirty buyers ask for ten goods at once, in two copies of the program. It returns the goods that are left.
+func sale(t *testing.T, ask func(strategy.Lock, context.Context) (strategy.Lease, error)) int {
+	var server lockstest.Memory
+	var buyers sync.WaitGroup
+	goods := 10
+	for range 2 {
+		locks, err := engine.New(&server, strategy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		for range 15 {
+			buyers.Go(func() {
+				lease, err := ask(locks.NewLock("goods"), t.Context())
+				if err != nil {
+					return // goes home
+				}
+				defer lease.Release(t.Context())
+				if left := goods; left > 0 {
+					time.Sleep(time.Millisecond) // pays
+					goods = left - 1
+				}
+			})
+		}
+	}
+	buyers.Wait()
+	return goods
+}
+
+func TestUnsold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		if left := sale(t, strategy.Lock.TryAcquire); left != 9 {
+			t.Errorf("buyers who go home leave %d goods, want 9", left)
+		}
+		if left := sale(t, strategy.Lock.Acquire); left != 0 {
+			t.Errorf("buyers who wait leave %d goods, want 0", left)
+		}
+	})
+}

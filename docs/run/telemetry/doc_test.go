@@ -1,0 +1,269 @@
+package telemetry
+
+// That the output, the alerts and the code in docs/run/telemetry.md are what the story and the sources give.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.yaml.in/yaml/v2"
+
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/telemetry/lockotel"
+	"github.com/lockstrategies/locks/telemetry/lockslog"
+)
+
+var update = flag.Bool("update", false, "write the output into docs/run/telemetry.md")
+
+const page = "../telemetry.md"
+
+// TestOutput holds the output in docs/run/telemetry.md to what the story leaves. Tokens are random,
+// so only which is which has to be the same.
+func TestOutput(t *testing.T) {
+	got := story(t)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(text)
+	for _, part := range []struct{ name, output string }{{"log", got.log}, {"metrics", got.metrics}, {"spans", got.spans}} {
+		begin := "<!-- output: " + part.name + " -->\n```\n"
+		head, rest, ok := strings.Cut(doc, begin)
+		was, tail, ended := strings.Cut(rest, "```\n")
+		if !ok || !ended {
+			t.Fatalf("%s has no %q", page, begin)
+		}
+		if nameless(was) != nameless(part.output) {
+			if !*update {
+				t.Errorf("%s has not the %s that there are (-update writes them):\n%s", page, part.name, part.output)
+			}
+			doc = head + begin + part.output + "```\n" + tail
+		}
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(doc), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var tokens = regexp.MustCompile(`…[0-9a-f]{6}`)
+
+// nameless calls tokens by the order in which they come.
+func nameless(text string) string {
+	seen := map[string]string{}
+	return tokens.ReplaceAllStringFunc(text, func(token string) string {
+		if seen[token] == "" {
+			seen[token] = fmt.Sprintf("token %d", len(seen)+1)
+		}
+		return seen[token]
+	})
+}
+
+// TestAlerts: what the rules ask Prometheus for is there, with the labels that they ask for.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Record, Expr, For string
+				Annotations              map[string]string
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	told, asked := story(t).metrics, 0
+	for _, rule := range file.Groups[0].Rules {
+		asked += checkQuery(t, rule.Alert+rule.Record, rule.Expr, told)
+	}
+	if asked < 10 {
+		t.Errorf("%d series are asked for, want 10 or more", asked)
+	}
+	for _, rule := range file.Groups[1].Rules { // of exporters, which the story has not: their names are checked by hand
+		if rule.Alert == "" || rule.Annotations["summary"] == "" || !regexp.MustCompile(`\b(redis|node)_[a-z_]+`).MatchString(rule.Expr) {
+			t.Errorf("%+v: want an alert with a summary, on a metric of an exporter", rule)
+		}
+	}
+}
+
+// TestOutageOfACandidate: while a call with RetryOnError outlasts an outage, what LockServersFail counts rises, and the log
+// says it.
+func TestOutageOfACandidate(t *testing.T) {
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile(`alert: LockServersFail\n[^{]*?\((lock_[a-z_]+)\{`).FindSubmatch(text)
+	if rule == nil {
+		t.Fatal("there is no LockServersFail")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		registry := prom.NewRegistry()
+		meters, tracers, err := SetUp(registry, tracetest.NewSpanRecorder())
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs := lockslog.New(slog.New(slog.NewTextHandler(&log, nil)), lockslog.Options{})
+		telemetry, err := lockotel.New(lockotel.Options{Strategy: "leader", MeterProvider: meters, TracerProvider: tracers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var server lockstest.Memory
+		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unsent() })
+		locks, err := engine.New(&server, strategy.Options{RetryOnError: true, Observe: func(e strategy.Event) {
+			logs(e)
+			telemetry(e)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := clerk{t: t}
+		counted := func() string {
+			i := strings.Index(c.exposition(registry), string(rule[1])+`{error_type="unsent"`)
+			if i < 0 {
+				return ""
+			}
+			series, _, _ := strings.Cut(c.exposition(registry)[i:], "\n")
+			return series
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() {
+			_, err := locks.NewLock("leader").Acquire(ctx)
+			over <- err
+		}()
+		time.Sleep(time.Minute)
+		before := counted()
+		time.Sleep(time.Minute)
+		if after := counted(); before == "" || after == before {
+			t.Errorf("in a minute of the outage %q became %q, want more", before, after)
+		}
+		if lines := strings.Count(log.String(), `level=WARN msg="lock servers fail" lock=leader`); lines < 8 || lines > 12 {
+			t.Errorf("%d lines in two minutes of an outage, want one every 10 s:\n%s", lines, &log)
+		}
+		cancel()
+		c.want(<-over, context.Canceled)
+		c.want(locks.Close(), nil)
+	})
+}
+
+// checkQuery holds a query to the metrics of the story: they are there, with the labels that it asks for. It returns how
+// many series it asks for.
+func checkQuery(t *testing.T, whose, query, metrics string) (asked int) {
+	t.Helper()
+	told := slices.Collect(strings.Lines(metrics))
+	query = strings.ReplaceAll(query, `"leader"`, `"luascript"`) // an election is a strategy like others
+	for _, a := range regexp.MustCompile(`\b(lock_[a-z_]+)(?:\{([^}]*)\}|\[)`).FindAllStringSubmatch(query, -1) {
+		asked++
+		name := strings.Replace(a[1], "_bucket", "_count", 1) // the story leaves those out
+		series := slices.DeleteFunc(slices.Clone(told), func(l string) bool { return !strings.HasPrefix(l, name+"{") })
+		if len(series) == 0 {
+			t.Errorf("%s: there is no %s", whose, name)
+		}
+		for _, label := range regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(a[2], -1) {
+			with := label[1] + `="`
+			if label[2] == "=" && label[3] != "" { // empty: what has no such label
+				with += label[3] + `"`
+			}
+			if !slices.ContainsFunc(series, func(l string) bool { return strings.Contains(l, with) }) {
+				t.Errorf("%s: there is no %s with %s", whose, name, with)
+			}
+		}
+	}
+	return asked
+}
+
+// TestDashboard: Grafana knows each field of the file, and Prometheus has what each panel asks for. A panel that shows
+// what an alert is about names the alert.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grafana := cog.NewRuntime()
+	grafana.RegisterDataqueryVariant(prometheus.VariantConfig())
+	grafana.RegisterPanelcfgVariant(stat.VariantConfig())
+	grafana.RegisterPanelcfgVariant(timeseries.VariantConfig())
+	// A field that Grafana does not know is an error of the strict reader alone, which leaves out panels.
+	//lint:ignore SA1019 each Grafana imports this model, and only the newest the next one
+	if err := new(dashboard.Dashboard).UnmarshalJSONStrict(text); err != nil && err.Error() != "" { // an empty list of errors is not nil
+		t.Error(err)
+	}
+	//lint:ignore SA1019 as above
+	var board dashboard.Dashboard
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	if err := board.Validate(); err != nil {
+		t.Error(err)
+	}
+	alerts, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, seen := story(t).metrics, ""
+	for _, p := range board.Panels {
+		if len(p.Panel.Targets) == 0 {
+			t.Errorf("panel %q shows nothing", *p.Panel.Title)
+		}
+		for _, target := range p.Panel.Targets {
+			query := target.(*prometheus.Dataquery).Expr
+			seen += query
+			if checkQuery(t, *p.Panel.Title, query, metrics) == 0 {
+				t.Errorf("panel %q asks for no metric of locks: %s", *p.Panel.Title, query)
+			}
+		}
+		for _, alert := range regexp.MustCompile(`Lock[A-Z]\w+`).FindAllString(*p.Panel.Description, -1) {
+			if !strings.Contains(string(alerts), "alert: "+alert+"\n") {
+				t.Errorf("panel %q names alert %s, which there is not", *p.Panel.Title, alert)
+			}
+		}
+	}
+	for line := range strings.Lines(metrics) {
+		name, ok := strings.CutPrefix(line, "# TYPE ")
+		if name, _, _ = strings.Cut(name, " "); ok && !strings.Contains(seen, name) {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+// TestDocQuotes holds the code in docs/run/telemetry.md to the sources.
+func TestDocQuotes(t *testing.T) {
+	from, err := quotes.Check(page)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"telemetry.go", "setup.go", "alerts.yaml"} {
+		if from["telemetry/"+want] == 0 {
+			t.Errorf("nothing is quoted from %s", want)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	api "go.opentelemetry.io/otel/trace"
+
+	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/lockstest"
+	"github.com/lockstrategies/locks/strategy"
+	"github.com/lockstrategies/locks/telemetry/lockotel"
+	"github.com/lockstrategies/locks/telemetry/lockslog"
+)
+
+const ms = time.Millisecond
+
+// told is what a story has left.
+type told struct{ log, metrics, spans string }
+
+// A clerk takes locks in the story, in requests to two processes.
+type clerk struct {
+	t             *testing.T
+	locks, others strategy.Strategy
+	request       api.Tracer
+}
+
+func (c clerk) begin(what string) (context.Context, api.Span) {
+	return c.request.Start(c.t.Context(), what)
+}
+
+func (c clerk) want(err, want error) {
+	c.t.Helper()
+	if !errors.Is(err, want) {
+		c.t.Errorf("error = %v, want %v", err, want)
+	}
+}
+
+// story is what docs/run/telemetry.md tells: two requests for one invoice, of which the second
+// waits and has its lock taken away; and a report, for which somebody waits in vain, and which
+// loses its lock as the server cannot be reached. Time is made up: a round trip takes 0.4 ms.
+// Both processes write to one log.
+func story(t *testing.T) (all told) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		spans := tracetest.NewSpanRecorder()
+		registry := prometheus.NewRegistry()
+		meters, tracers, err := SetUp(registry, spans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs := lockslog.New(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: timeOfDay})), lockslog.Options{})
+		telemetry, err := lockotel.New(lockotel.Options{Strategy: "luascript", MeterProvider: meters, TracerProvider: tracers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var server lockstest.Memory
+		var down atomic.Bool
+		server.Intercept(func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			if down.Load() {
+				return &strategy.ServerError{Node: "redis:6379", Kind: strategy.ErrUnsent, Err: errors.New("dial tcp: connection refused")}
+			}
+			time.Sleep(200 * time.Microsecond)
+			err := serve()
+			time.Sleep(200 * time.Microsecond)
+			return err
+		})
+		open := func(host string) strategy.Strategy {
+			locks, err := engine.New(&server, strategy.Options{Label: host, Observe: func(e strategy.Event) {
+				logs(e)
+				telemetry(e)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return locks
+		}
+		c := clerk{t, open("shop-1"), open("shop-2"), tracers.Tracer("shop")}
+		c.invoice(&server)
+		c.report(&down)
+		all.metrics = c.exposition(registry)
+		c.want(c.locks.Close(), nil)
+		c.want(c.others.Close(), nil)
+		all.log, all.spans = log.String(), tree(spans.Ended())
+	})
+	return all
+}
+
+func (c clerk) invoice(server *lockstest.Memory) {
+	const name = "invoice/42"
+	second := make(chan struct{})
+	time.AfterFunc(20*ms, func() {
+		defer close(second)
+		ctx, request := c.begin("POST /invoice/42/cancel")
+		defer request.End()
+		lease, err := c.others.NewLock(name).Acquire(ctx)
+		c.want(err, nil)
+		time.Sleep(50 * ms)
+		server.Evict(ctx, strategy.DefaultKey(name))
+		c.want(lease.Release(ctx), strategy.ErrLost)
+	})
+	ctx, request := c.begin("POST /invoice/42/pay")
+	c.want(strategy.Do(ctx, c.locks.NewLock(name), func(context.Context, strategy.Lease) error {
+		time.Sleep(120 * ms)
+		return nil
+	}), nil)
+	request.End()
+	<-second
+}
+
+func (c clerk) report(down *atomic.Bool) {
+	ctx, request := c.begin("nightly report")
+	report, err := c.locks.NewLock("report").TryAcquire(ctx)
+	c.want(err, nil)
+
+	patience, cancel := context.WithTimeout(c.t.Context(), time.Second)
+	defer cancel()
+	_, err = c.others.NewLock("report").Acquire(patience)
+	c.want(err, strategy.ErrHeld)
+
+	c.want(report.Extend(ctx), nil)
+	down.Store(true)
+	defer down.Store(false)
+	time.Sleep(5 * time.Second)
+	c.want(report.Extend(ctx), strategy.ErrUnsent)
+	_, err = c.locks.NewLock("invoice/43").TryAcquire(c.t.Context())
+	c.want(err, strategy.ErrUnsent)
+	<-report.Lost()
+	request.End()
+	synctest.Wait()
+}
+
+// exposition is what Prometheus is given, but for the buckets of histograms.
+func (c clerk) exposition(registry *prometheus.Registry) string {
+	families, err := registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var all bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&all, f); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	lines := slices.Collect(strings.Lines(all.String()))
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "_bucket{") }), "")
+}
+
+// timeOfDay writes a time without its date.
+func timeOfDay(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.String(a.Key, a.Value.Time().UTC().Format("15:04:05.000"))
+	}
+	return a
+}
+
+// tree writes spans below their parents.
+func tree(spans []trace.ReadOnlySpan) string {
+	slices.SortStableFunc(spans, func(a, b trace.ReadOnlySpan) int { return a.StartTime().Compare(b.StartTime()) })
+	var b strings.Builder
+	var write func(parent api.SpanID, indent string)
+	write = func(parent api.SpanID, indent string) {
+		for _, s := range spans {
+			if s.Parent().SpanID() != parent {
+				continue
+			}
+			took := s.EndTime().Sub(s.StartTime())
+			fmt.Fprintf(&b, "%s%s  %v\n", indent, s.Name(), took)
+			for _, a := range s.Attributes() {
+				fmt.Fprintf(&b, "%s    %s=%s\n", indent, a.Key, a.Value.String())
+			}
+			if st := s.Status(); st.Description != "" {
+				fmt.Fprintf(&b, "%s    status: %v: %s\n", indent, st.Code, st.Description)
+			}
+			for _, e := range s.Events() {
+				fmt.Fprintf(&b, "%s    event after %v: %s\n", indent, e.Time.Sub(s.StartTime()), e.Name)
+				for _, a := range e.Attributes {
+					fmt.Fprintf(&b, "%s        %s=%s\n", indent, a.Key, a.Value.String())
+				}
+			}
+			write(s.SpanContext().SpanID(), indent+"  ")
+		}
+	}
+	write(api.SpanID{}, "")
+	return b.String()
+}
