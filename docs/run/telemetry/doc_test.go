@@ -1,6 +1,6 @@
 package telemetry
 
-// That the output, the alerts and the code in docs/run/telemetry.md are what the story and the sources give.
+// That the log and the code in docs/run/telemetry.md, the alerts and the dashboard are what the story and the sources give.
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,33 +39,27 @@ var update = flag.Bool("update", false, "write the output into docs/run/telemetr
 
 const page = "../telemetry.md"
 
-// TestOutput holds the output in docs/run/telemetry.md to what the story leaves. Tokens are random,
+// TestOutput holds the log in docs/run/telemetry.md to what the story leaves. Tokens are random,
 // so only which is which has to be the same.
 func TestOutput(t *testing.T) {
-	got := story(t)
+	got := story(t).log
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := string(text)
-	for _, part := range []struct{ name, output string }{{"log", got.log}, {"metrics", got.metrics}, {"spans", got.spans}} {
-		begin := "<!-- output: " + part.name + " -->\n```\n"
-		head, rest, ok := strings.Cut(doc, begin)
-		was, tail, ended := strings.Cut(rest, "```\n")
-		if !ok || !ended {
-			t.Fatalf("%s has no %q", page, begin)
-		}
-		if nameless(was) != nameless(part.output) {
-			if !*update {
-				t.Errorf("%s has not the %s that there are (-update writes them):\n%s", page, part.name, part.output)
-			}
-			doc = head + begin + part.output + "```\n" + tail
-		}
+	const begin = "<!-- output: log -->\n```\n"
+	head, rest, ok := strings.Cut(string(text), begin)
+	was, tail, ended := strings.Cut(rest, "```\n")
+	if !ok || !ended {
+		t.Fatalf("%s has no %q", page, begin)
 	}
-	if *update {
-		if err := os.WriteFile(page, []byte(doc), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if nameless(was) == nameless(got) {
+		return
+	}
+	if !*update {
+		t.Errorf("%s has not the log that there is (-update writes it):\n%s", page, got)
+	} else if err := os.WriteFile(page, []byte(head+begin+got+"```\n"+tail), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -81,7 +76,8 @@ func nameless(text string) string {
 	})
 }
 
-// TestAlerts: what the rules ask Prometheus for is there, with the labels that they ask for.
+// TestAlerts: what the rules ask Prometheus for is there, with the labels that they ask for. Each alert has a severity, and
+// a section of the runbook.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yaml")
 	if err != nil {
@@ -92,24 +88,64 @@ func TestAlerts(t *testing.T) {
 			Name  string
 			Rules []struct {
 				Alert, Record, Expr, For string
-				Annotations              map[string]string
+				Labels, Annotations      map[string]string
 			}
 		}
 	}
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
+	runbook, err := os.ReadFile("../runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var alerts, sections []string
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert == "" {
+				continue
+			}
+			alerts = append(alerts, rule.Alert)
+			if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) || rule.Annotations["summary"] == "" {
+				t.Errorf("%s: want a severity and a summary", rule.Alert)
+			}
+			const section = "https://github.com/lockstrategies/locks/blob/main/docs/run/runbook.md#"
+			if want := section + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
+				t.Errorf("%s: runbook_url = %q, want %q", rule.Alert, rule.Annotations["runbook_url"], want)
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^### (Lock\w+)$`).FindAllStringSubmatch(string(runbook), -1) {
+		sections = append(sections, m[1])
+	}
+	if !slices.Equal(sections, alerts) {
+		t.Errorf("runbook.md has the sections\n%q, want one for each alert:\n%q", sections, alerts)
+	}
 	told, asked := story(t).metrics, 0
 	for _, rule := range file.Groups[0].Rules {
 		asked += checkQuery(t, rule.Alert+rule.Record, rule.Expr, told)
+		if all, narrow := len(series.FindAllString(rule.Expr, -1)), strings.Count(rule.Expr, `{job=~".*"`); all != narrow {
+			t.Errorf("%s: %d of %d series have a job to be narrowed", rule.Alert+rule.Record, narrow, all)
+		}
 	}
 	if asked < 10 {
 		t.Errorf("%d series are asked for, want 10 or more", asked)
 	}
 	for _, rule := range file.Groups[1].Rules { // of exporters, which the story has not: their names are checked by hand
-		if rule.Alert == "" || rule.Annotations["summary"] == "" || !regexp.MustCompile(`\b(redis|node)_[a-z_]+`).MatchString(rule.Expr) {
-			t.Errorf("%+v: want an alert with a summary, on a metric of an exporter", rule)
+		if !regexp.MustCompile(`\b(redis|node)_[a-z_]+\{`).MatchString(rule.Expr) {
+			t.Errorf("%s: want a metric of an exporter, of chosen servers", rule.Alert)
 		}
+	}
+}
+
+// TestRules has promtool, if it is there, play when the alerts fire and when they do not.
+func TestRules(t *testing.T) {
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skipf("NOT PROVEN: when the alerts fire: %v", err)
+	}
+	if said, err := exec.CommandContext(t.Context(), tool, "test", "rules", "alerts_test.yaml").CombinedOutput(); err != nil {
+		t.Errorf("promtool test rules: %v\n%s", err, said)
 	}
 }
 
@@ -175,6 +211,8 @@ func TestOutageOfACandidate(t *testing.T) {
 	})
 }
 
+var series = regexp.MustCompile(`\block_[a-z_]+(?:\{|\[)`)
+
 // checkQuery holds a query to the metrics of the story: they are there, with the labels that it asks for. It returns how
 // many series it asks for.
 func checkQuery(t *testing.T, whose, query, metrics string) (asked int) {
@@ -184,16 +222,19 @@ func checkQuery(t *testing.T, whose, query, metrics string) (asked int) {
 	for _, a := range regexp.MustCompile(`\b(lock_[a-z_]+)(?:\{([^}]*)\}|\[)`).FindAllStringSubmatch(query, -1) {
 		asked++
 		name := strings.Replace(a[1], "_bucket", "_count", 1) // the story leaves those out
-		series := slices.DeleteFunc(slices.Clone(told), func(l string) bool { return !strings.HasPrefix(l, name+"{") })
-		if len(series) == 0 {
+		found := slices.DeleteFunc(slices.Clone(told), func(l string) bool { return !strings.HasPrefix(l, name+"{") })
+		if len(found) == 0 {
 			t.Errorf("%s: there is no %s", whose, name)
 		}
 		for _, label := range regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(a[2], -1) {
+			if label[1] == "job" { // is Prometheus's own
+				continue
+			}
 			with := label[1] + `="`
 			if label[2] == "=" && label[3] != "" { // empty: what has no such label
 				with += label[3] + `"`
 			}
-			if !slices.ContainsFunc(series, func(l string) bool { return strings.Contains(l, with) }) {
+			if !slices.ContainsFunc(found, func(l string) bool { return strings.Contains(l, with) }) {
 				t.Errorf("%s: there is no %s with %s", whose, name, with)
 			}
 		}
@@ -261,7 +302,7 @@ func TestDocQuotes(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"telemetry.go", "setup.go", "alerts.yaml"} {
+	for _, want := range []string{"telemetry.go", "setup.go"} {
 		if from["telemetry/"+want] == 0 {
 			t.Errorf("nothing is quoted from %s", want)
 		}

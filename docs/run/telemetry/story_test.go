@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
-	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	api "go.opentelemetry.io/otel/trace"
 
@@ -29,7 +27,7 @@ import (
 const ms = time.Millisecond
 
 // told is what a story has left.
-type told struct{ log, metrics, spans string }
+type told struct{ log, metrics string }
 
 // A clerk takes locks in the story, in requests to two processes.
 type clerk struct {
@@ -56,9 +54,8 @@ func (c clerk) want(err, want error) {
 func story(t *testing.T) (all told) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		spans := tracetest.NewSpanRecorder()
 		registry := prometheus.NewRegistry()
-		meters, tracers, err := SetUp(registry, spans)
+		meters, tracers, err := SetUp(registry, tracetest.NewSpanRecorder())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +91,7 @@ func story(t *testing.T) (all told) {
 		all.metrics = c.exposition(registry)
 		c.want(c.locks.Close(), nil)
 		c.want(c.others.Close(), nil)
-		all.log, all.spans = log.String(), tree(spans.Ended())
+		all.log = log.String()
 	})
 	return all
 }
@@ -165,35 +162,4 @@ func timeOfDay(_ []string, a slog.Attr) slog.Attr {
 		return slog.String(a.Key, a.Value.Time().UTC().Format("15:04:05.000"))
 	}
 	return a
-}
-
-// tree writes spans below their parents.
-func tree(spans []trace.ReadOnlySpan) string {
-	slices.SortStableFunc(spans, func(a, b trace.ReadOnlySpan) int { return a.StartTime().Compare(b.StartTime()) })
-	var b strings.Builder
-	var write func(parent api.SpanID, indent string)
-	write = func(parent api.SpanID, indent string) {
-		for _, s := range spans {
-			if s.Parent().SpanID() != parent {
-				continue
-			}
-			took := s.EndTime().Sub(s.StartTime())
-			fmt.Fprintf(&b, "%s%s  %v\n", indent, s.Name(), took)
-			for _, a := range s.Attributes() {
-				fmt.Fprintf(&b, "%s    %s=%s\n", indent, a.Key, a.Value.String())
-			}
-			if st := s.Status(); st.Description != "" {
-				fmt.Fprintf(&b, "%s    status: %v: %s\n", indent, st.Code, st.Description)
-			}
-			for _, e := range s.Events() {
-				fmt.Fprintf(&b, "%s    event after %v: %s\n", indent, e.Time.Sub(s.StartTime()), e.Name)
-				for _, a := range e.Attributes {
-					fmt.Fprintf(&b, "%s        %s=%s\n", indent, a.Key, a.Value.String())
-				}
-			}
-			write(s.SpanContext().SpanID(), indent+"  ")
-		}
-	}
-	write(api.SpanID{}, "")
-	return b.String()
 }

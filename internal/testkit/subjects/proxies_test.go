@@ -1,4 +1,4 @@
-// What works behind a proxy, and what says that it does not: docs/use/proxies.md has the table.
+// What works behind a proxy, and what says that it does not: docs/use/connecting.md has the table.
 package subjects
 
 import (
