@@ -115,7 +115,7 @@ func memoryFaults() []Fault {
 		{
 			Name: "eviction, allkeys-lru", Group: "memory",
 			Story: "A holds the lock. Its server runs out of memory, and evicts whatever it likes: all there is. B asks; if it is refused, A extends and releases, C asks.",
-			Cells: every(Violated, missing, in(Detected, "the guard is evicted, too: "+guarded+". (Where a server evicts the vote and leaves the guard, it is as with volatile-lru: set noeviction, which Check demands.)", "redlock"), in(Violated, unguided, "redlock-unguarded")),
+			Cells: every(Violated, missing, in(Detected, "the guard is evicted, too: "+guarded+" (where a server evicts the vote and leaves the guard, it is as with volatile-lru: set noeviction, which Check demands)", "redlock"), in(Violated, unguided, "redlock-unguarded")),
 			play:  func(s *Stage) { s.evicted("allkeys-lru") },
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 )
 
@@ -27,13 +28,13 @@ func (v Verdict) Mark() string {
 func (v Verdict) Meaning() string {
 	switch v {
 	case Kept:
-		return "the holder held, rivals waited, and the next contender got the lock at once (one who is cut off himself, and gives up, does not count)"
+		return "the holder kept the lock, rivals waited, and the next contender got it at once (a contender that was itself cut off and gave up does not count)"
 	case Unavailable:
-		return "somebody who could have had the lock had to wait for the end of the fault, or of a TTL"
+		return "a contender that could have had the lock had to wait until the fault or a TTL ended"
 	case Detected:
-		return "a holder lost the lock, and learned it before it did harm: by its own clock, by the servers, or by the store"
+		return "a holder lost the lock, and learned that before it did harm: from its own clock, from the servers, or from the store"
 	case Violated:
-		return "two held it at once and believed so, what is a stranger's was deleted, a write was lost, or nobody ever got the lock again"
+		return "two held the lock at once and believed so, somebody else's lock or data was deleted, a write was lost, or nobody ever got the lock again"
 	}
 	return ""
 }
@@ -55,23 +56,19 @@ type Group struct {
 
 // abouts introduce the groups.
 var abouts = map[string]string{
-	"memory": `A server that has forgotten a lock grants it again. The first holder learns of it when it next renews:
-with KeepAlive, a second or two after the server is back.
-On one server nothing else remembers. On several the restart guard keeps one that may have
-forgotten from voting, until every lock that it may have granted has lapsed.`,
-	"fail-over": `A replica that takes over knows what has reached it, and replication does not wait. The
-variants that are acknowledged wait for the one replica that they are given. Where more can
-take over than are waited for, one that has not heard of the lock may be, and grants it.`,
-	"server": `A server that is down, frozen, full or forbidden grants nothing. That is safe: the question
-is who has to wait, what the error says, and what is left behind.`,
-	"network": `A client without an answer does not know what became of its request. It must be taken
-neither for granted nor for refused, and be undone in an order in which the undo cannot
-come first.`,
-	"client": `Holders die, wait for ever, are paused, and come too late; and a lock whose release is
-two steps can change hands between them.`,
-	"clock": `A TTL is counted by the server's clock, a deadline by the holder's monotonic one; only
-setnxgetset compares the wall clocks of its contenders.`,
-	"misuse": `Users do this to a lock who have the right to.`,
+	"memory": `A server that has forgotten a lock grants it again. The first holder learns of that at its next renewal: with KeepAlive, a
+second or two after the server is back. On several servers the restart guard keeps one that may have forgotten locks from voting,
+until these have lapsed. With appendfsync everysec, a server whose disk is slow may answer up to two seconds before it writes.`,
+	"fail-over": `A replica that takes over knows what has reached it, and replication does not wait. The variants -acknowledged wait for the
+one replica that they are given. If more replicas can take over, one that has not heard of the lock may do so, and grants it.`,
+	"server": `A server that is down, frozen, full or forbidden grants nothing. That is safe. The rows say who has to wait, what the error
+says, and what is left behind.`,
+	"network": `A client without an answer does not know what became of its request. It must take the request neither for granted nor for
+refused, and it must undo the request in such an order that the undo cannot arrive first.`,
+	"client": `Holders die, wait for ever, are paused, and come too late. A lock whose release is two steps can change hands between them.`,
+	"clock": `The server's clock counts a TTL, and the holder's monotonic clock counts a deadline. Only setnxgetset compares the wall clocks
+of its contenders.`,
+	"misuse": `Somebody who has the right to do so ends a lock that another holds.`,
 }
 
 // Groups are the rows by their kind, in the order of the table.
@@ -108,13 +105,95 @@ func (f Fault) Findings() (all []Finding) {
 	return all
 }
 
+// heads are the columns of the page: strategies whose verdicts are equal in every row share one.
+var heads = sync.OnceValue(func() (all [][]Column) {
+	rows := All()
+	same := func(a, b Column) bool {
+		return !slices.ContainsFunc(rows, func(f Fault) bool { return f.Cells[a.Name].Verdict != f.Cells[b.Name].Verdict })
+	}
+	for _, c := range Strategies() {
+		if i := slices.IndexFunc(all, func(h []Column) bool { return same(h[0], c) }); i >= 0 {
+			all[i] = append(all[i], c)
+		} else {
+			all = append(all, []Column{c})
+		}
+	}
+	return all
+})
+
+// An Option is the variants that differ by the same thing, and the strategies that have it.
+type Option struct {
+	Name, Summary string
+	Of            []string
+}
+
+// options are the variants that some row tells.
+var options = sync.OnceValue(func() (all []Option) {
+	rows := All()
+	for _, c := range Columns() {
+		if c.Of == "" || !slices.ContainsFunc(rows, func(f Fault) bool { _, told := f.Cells[c.Name]; return told }) {
+			continue
+		}
+		name := strings.TrimPrefix(c.Name, c.Of)
+		if i := slices.IndexFunc(all, func(o Option) bool { return o.Name == name }); i >= 0 {
+			all[i].Of = append(all[i].Of, c.Of)
+		} else {
+			all = append(all, Option{name, c.Summary, []string{c.Of}})
+		}
+	}
+	return all
+})
+
+// Unanimous reports whether every lock keeps what it promises: then the page gives no reasons.
+func (f Fault) Unanimous() bool {
+	for _, cell := range f.Cells {
+		if cell.Verdict != Kept {
+			return false
+		}
+	}
+	return true
+}
+
+// Who names the columns in few words: most strategies by those that are missing, and variants by their option.
+func (x Finding) Who() string {
+	var in, out, names []string
+	for _, c := range Strategies() {
+		if slices.Contains(x.Columns, c.Name) {
+			in = append(in, c.Name)
+		} else {
+			out = append(out, c.Name)
+		}
+	}
+	switch {
+	case len(out) == 0:
+		names = []string{"all"}
+	case len(out)+1 < len(in):
+		names = []string{"all but " + strings.Join(out, ", ")}
+	default:
+		names = in
+	}
+	for _, o := range options() {
+		var some []string
+		for _, of := range o.Of {
+			if name := of + o.Name; slices.Contains(x.Columns, name) {
+				some = append(some, name)
+			}
+		}
+		if len(some) == len(o.Of) {
+			some = []string{o.Name}
+		}
+		names = append(names, some...)
+	}
+	return strings.Join(names, ", ")
+}
+
 //go:embed faults.md.tmpl
 var page string
 
 // Markdown is docs/learn/faults.md.
 func Markdown() string {
 	t := template.Must(template.New("faults.md").Funcs(template.FuncMap{
-		"columns": Columns, "groups": Groups, "join": strings.Join, "strategies": Strategies, "verdicts": Verdicts,
+		"groups": Groups, "heads": heads, "join": strings.Join, "options": options, "verdicts": Verdicts,
 	}).Parse(page))
 	var b strings.Builder
 	if err := t.Execute(&b, nil); err != nil {

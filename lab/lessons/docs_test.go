@@ -1,15 +1,13 @@
-// Tests that docs/learn/evolution.md and docs/use/choosing.md name the lessons that exist, and the verdicts of the matrix.
+// Tests that docs/learn/evolution.md and docs/use/choosing.md name lessons that exist.
 package lessons_test
 
 import (
 	"os"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -42,38 +40,19 @@ func TestEvolutionPage(t *testing.T) {
 	}
 }
 
-// TestChoosingPage: each branch's lesson exists, and each verdict on a fault is the matrix's.
+// TestChoosingPage: each lesson that the page links exists, and is the one that the link leads to.
 func TestChoosingPage(t *testing.T) {
 	t.Parallel()
-	text := page(t, "use/choosing.md")
-	named := regexp.MustCompile(`\[[Ll]esson (\d+)\]\(\.\./learn/evolution\.md#(\d+)\)`).FindAllStringSubmatch(text, -1)
-	for _, m := range named {
-		if _, err := lessons.Find(m[1]); err != nil || m[1] != m[2] {
-			t.Errorf("%s: there is no such lesson, or it leads to another (%v)", m[0], err)
-		}
+	links := regexp.MustCompile(`\[([^]]*)\]\(\.\./learn/evolution\.md#(\d+)\)`).FindAllStringSubmatch(page(t, "use/choosing.md"), -1)
+	if len(links) < 12 {
+		t.Errorf("the page links %d lessons, want 12 and more: the test has lost its sight", len(links))
 	}
-	verdicts := regexp.MustCompile(`fault "([^"]+)": ((?:[✓○◐✗] [a-z-]+(?:, )?)+)`).FindAllStringSubmatch(text, -1)
-	said := 0
-	for _, m := range verdicts {
-		i := slices.IndexFunc(faults.All(), func(f faults.Fault) bool { return f.Name == m[1] })
-		if i < 0 {
-			t.Errorf("the matrix has no row %q", m[1])
-			continue
+	for _, m := range links {
+		l, err := lessons.Find(m[2])
+		if err != nil {
+			t.Errorf("%s: %v", m[0], err)
+		} else if strings.ToLower(m[1]) != "lesson "+strconv.Itoa(l.Number) {
+			t.Errorf("%s leads to lesson %d", m[0], l.Number)
 		}
-		for _, s := range strings.Split(strings.TrimSuffix(m[2], ", "), ", ") {
-			mark, name, _ := strings.Cut(s, " ")
-			c := slices.IndexFunc(faults.Columns(), func(c faults.Column) bool { return c.Name == name })
-			if c < 0 {
-				t.Errorf("%q: there is no %q", m[0], name)
-				continue
-			}
-			if cell, _ := faults.All()[i].Cell(faults.Columns()[c]); cell.Verdict.Mark() != mark {
-				t.Errorf("%q: the matrix says %s %s", m[0], cell.Verdict.Mark(), name)
-			}
-			said++
-		}
-	}
-	if all := strings.Count(text, `fault "`); len(named) < 12 || said < 20 || len(verdicts) != all {
-		t.Errorf("%d lessons and %d verdicts are held to what they say, and %d of %d faults: the test has lost its sight", len(named), said, len(verdicts), all)
 	}
 }

@@ -1,4 +1,4 @@
-// Tests that a flash sale leaves goods unsold if refused buyers go home. docs/learn/sources.md quotes it. Time is fake.
+// Tests that a flash sale leaves goods unsold if refused buyers go home. docs/learn/sources.md tells it. Time is fake.
 package sources
 
 import (

@@ -1,5 +1,5 @@
 // Package sources has the lock of the articles that puts a time stamp into the value, with the lines that the
-// articles get wrong next to those that are right. docs/learn/sources.md quotes them; a test shows what each does.
+// articles get wrong next to those that are right. docs/learn/sources.md has them in a table; a test shows what each does.
 package sources
 
 import (

@@ -21,7 +21,7 @@ func TestDocQuotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := from["../lab/peers/migrate/"+source], strings.Count(string(code), "\nfunc "); got != want {
+	if got, want := from["../../lab/peers/migrate/"+source], strings.Count(string(code), "\nfunc "); got != want {
 		t.Errorf("%d blocks of code, want %d: what is compiled is quoted", got, want)
 	}
 }

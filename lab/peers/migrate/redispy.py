@@ -1,10 +1,5 @@
-"""What docs/use/migrating.md quotes of redis-py, and a lock of redis-py for migrate_test.go to command."""
+"""A lock of redis-py for migrate_test.go to command."""
 import sys
-
-
-def with_redis_py(client, work):
-    with client.lock("invoice/42", timeout=10, blocking_timeout=5):
-        work()
 
 
 def main(url, key, ttl):
