@@ -1,6 +1,6 @@
 package fencing
 
-// That docs/use/fencing.md quotes its code from files that are compiled.
+// That docs/use/fencing.md and docs/use/idempotency.md quote their code from files that are compiled.
 
 import (
 	"testing"
@@ -8,17 +8,21 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
-// TestDocQuotes holds docs/use/fencing.md to the sources: what a block of code there says
-// comes from a file, stands in that file, line by line.
+// TestDocQuotes: a block of code in these pages stands, line by line, in the file that the page names.
 func TestDocQuotes(t *testing.T) {
 	t.Parallel()
-	from, err := quotes.Check("../fencing.md")
-	if err != nil {
-		t.Error(err)
-	}
-	for _, want := range []string{"fencing.go", "example_test.go", "sql.go", "touch.lua", "http.go", "memory.go"} {
-		if from["fencing/"+want] == 0 {
-			t.Errorf("nothing is quoted from %s", want)
+	for page, sources := range map[string][]string{
+		"fencing.md":     {"example_test.go", "sql.go", "touch.lua"},
+		"idempotency.md": {"idempotency.go"},
+	} {
+		from, err := quotes.Check("../" + page)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, want := range sources {
+			if from["fencing/"+want] == 0 {
+				t.Errorf("%s quotes nothing from %s", page, want)
+			}
 		}
 	}
 }

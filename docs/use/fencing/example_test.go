@@ -42,7 +42,7 @@ func Example() {
 	defer locks.Close()
 	items := fencing.Redis{Pool: pool}
 
-	err = strategy.Do(context.Background(), locks.NewLock("account/7"), func(ctx context.Context, lease strategy.Lease) error {
+	deposit := func(ctx context.Context, lease strategy.Lease) error {
 		h, err := fencing.Of(lease)
 		if err != nil {
 			return err
@@ -52,7 +52,8 @@ func Example() {
 			return err // fencing.ErrStale: a later holder was quicker
 		}
 		return items.Write(ctx, "account/7", balance+"+10", h)
-	})
+	}
+	err = strategy.Do(context.Background(), locks.NewLock("account/7"), deposit)
 	fmt.Println("error:", err)
 	// Output:
 	// error: <nil>

@@ -1,6 +1,7 @@
 // Package fencing is code to copy: three stores that refuse a holder that was paused
 // past its TTL, in SQL, in Redis, and behind HTTP. Why, and what the rule means, is in
-// docs/use/fencing.md of the module.
+// docs/use/fencing.md of the module. [Once] keeps answers in them, for requests that come
+// twice.
 //
 // It is a module of its own, so that nobody who takes a lock depends on SQLite.
 package fencing
