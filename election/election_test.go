@@ -508,7 +508,7 @@ func TestDocQuotes(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if from["../election/example_test.go"] == 0 {
+	if from["../../election/example_test.go"] == 0 {
 		t.Errorf("docs/use/leaders.md quotes %v, want example_test.go", from)
 	}
 }

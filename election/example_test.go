@@ -42,21 +42,22 @@ func ExampleElection_Lead() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = election.New(leaders, "scheduler").Lead(ctx, func(ctx context.Context, term strategy.Lease) error {
+	reign := func(ctx context.Context, term strategy.Lease) error {
 		fence, _ := term.Fence() // a number for each write
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ctx.Done():
-				return nil // the lock is lost, and Lead campaigns again; or the process ends, and so does Lead
+			case <-ctx.Done(): // the lock is lost, or the process ends
+				return nil
 			case <-tick.C:
 				if err := work(ctx, fence); err != nil {
 					return err // resigns, and ends Lead
 				}
 			}
 		}
-	})
+	}
+	err = election.New(leaders, "scheduler").Lead(ctx, reign)
 	fmt.Println("ended by its context:", errors.Is(err, context.Canceled))
 	// Output:
 	// the leader works, with a number: true

@@ -1,4 +1,4 @@
-// Tests the recipe of docs/use/schedules.md: a scheduler runs in the process that leads, and in no other. Time is virtual.
+// Tests the recipe for asynq in docs/use/leaders.md: a scheduler runs in the process that leads, and in no other. Time is virtual.
 package election_test
 
 import (
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/election"
-	"github.com/lockstrategies/locks/internal/testkit/quotes"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -91,15 +90,4 @@ func TestSchedulerFails(t *testing.T) {
 			t.Errorf("Leader = %+v, %v, want nobody", info, err)
 		}
 	})
-}
-
-func TestScheduleQuotes(t *testing.T) {
-	t.Parallel()
-	from, err := quotes.Check("../docs/use/schedules.md")
-	if err != nil {
-		t.Error(err)
-	}
-	if from["../election/schedule_test.go"] == 0 {
-		t.Errorf("docs/use/schedules.md quotes %v, want schedule_test.go", from)
-	}
 }

@@ -1,6 +1,6 @@
 package connecting
 
-// That docs/use/connecting.md quotes its code from files that are compiled.
+// That docs/use/connecting.md and docs/use/errors.md quote their code from files that are compiled.
 
 import (
 	"testing"
@@ -8,16 +8,16 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/quotes"
 )
 
-// TestDocQuotes: what docs/use/connecting.md says is code stands in a file that is compiled.
+// TestDocQuotes: what the pages say is code stands in a file that is compiled.
 func TestDocQuotes(t *testing.T) {
 	t.Parallel()
-	from, err := quotes.Check("../connecting.md")
-	if err != nil {
-		t.Error(err)
-	}
-	for _, want := range []string{"connecting/connecting.go", "connecting/example_test.go", "connecting/service/main.go"} {
-		if from[want] == 0 {
-			t.Errorf("nothing is quoted from %s", want)
+	for _, page := range []string{"../connecting.md", "../errors.md"} {
+		from, err := quotes.Check(page)
+		if err != nil {
+			t.Error(err)
+		}
+		if from["connecting/service/main.go"] == 0 {
+			t.Errorf("%s quotes nothing from connecting/service/main.go", page)
 		}
 	}
 }

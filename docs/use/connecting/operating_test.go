@@ -22,8 +22,8 @@ func TestOperatingQuotes(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if from["connecting/service/main.go"] == 0 {
-		t.Error("nothing is quoted from connecting/service/main.go")
+	if from["../use/connecting/service/main.go"] == 0 {
+		t.Error("nothing is quoted from docs/use/connecting/service/main.go")
 	}
 }
 

@@ -18,7 +18,7 @@ type Locks interface {
 // Service pays invoices, each by one process at a time.
 type Service struct {
 	Locks Locks
-	Send  func(ctx context.Context, id string, fence uint64) error // to the bank
+	Send  func(ctx context.Context, id string, fence uint64) error
 }
 
 // ErrBusy says that somebody else is paying the invoice.
@@ -26,9 +26,10 @@ var ErrBusy = errors.New("somebody else is paying it")
 
 // Pay waits for 2 s for the lock of the invoice.
 func (s *Service) Pay(ctx context.Context, id string) error {
-	err := strategy.DoWithin(ctx, s.Locks.NewLock("invoice/"+id), 2*time.Second, func(ctx context.Context, lease strategy.Lease) error {
-		return s.send(ctx, id, lease)
-	})
+	err := strategy.DoWithin(ctx, s.Locks.NewLock("invoice/"+id), 2*time.Second,
+		func(ctx context.Context, lease strategy.Lease) error {
+			return s.send(ctx, id, lease)
+		})
 	if errors.Is(err, strategy.ErrHeld) {
 		return ErrBusy
 	}

@@ -18,9 +18,10 @@ func TestBusy(t *testing.T) {
 		locks := lockstest.New(t)
 		locks.Hold("invoice/42") // another process has the lock
 		begin := time.Now()
-		err := (&Service{Locks: locks}).Pay(t.Context(), "42")
-		if took := time.Since(begin); err != ErrBusy || took != 2*time.Second {
-			t.Errorf("Pay = %v after %v, want ErrBusy after 2s", err, took)
+		service := Service{Locks: locks}
+		err := service.Pay(t.Context(), "42")
+		if d := time.Since(begin); err != ErrBusy || d != 2*time.Second {
+			t.Errorf("Pay = %v after %v, want ErrBusy after 2s", err, d)
 		}
 	})
 }
@@ -43,11 +44,12 @@ func TestDeadRival(t *testing.T) {
 
 func TestLostLockStopsTheWork(t *testing.T) {
 	locks := lockstest.New(t)
-	service := Service{locks, func(ctx context.Context, _ string, _ uint64) error {
+	s := Service{locks, func(ctx context.Context, _ string, _ uint64) error {
 		locks.Lose("invoice/42")
 		return context.Cause(ctx) // nil: the work goes on without the lock
 	}}
-	if err := service.Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrLost) {
+	err := s.Pay(t.Context(), "42")
+	if !errors.Is(err, strategy.ErrLost) {
 		t.Errorf("Pay = %v, want ErrLost", err)
 	}
 }
@@ -61,7 +63,7 @@ func TestPausedHolder(t *testing.T) {
 			return nil
 		}}
 		paused := Service{locks, func(ctx context.Context, id string, fence uint64) error {
-			locks.Advance(time.Minute) // past its TTL; this process does not know
+			locks.Advance(time.Minute) // past its TTL
 			if err := next.Pay(ctx, id); err != nil {
 				t.Error(err)
 			}
@@ -90,8 +92,10 @@ func TestRedisIsDown(t *testing.T) {
 func TestLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
-		locks.FailNext(lockstest.LostReply) // the lock is granted, and nobody hears of it
-		if err := (&Service{Locks: locks}).Pay(t.Context(), "42"); !errors.Is(err, strategy.ErrUnknown) {
+		locks.FailNext(lockstest.LostReply) // granted, and nobody hears of it
+		service := Service{Locks: locks}
+		err := service.Pay(t.Context(), "42")
+		if !errors.Is(err, strategy.ErrUnknown) {
 			t.Errorf("Pay = %v, want ErrUnknown", err)
 		}
 	})

@@ -120,11 +120,11 @@ func TestLessonText(t *testing.T) {
 	}
 }
 
-// TestLessonReadme: the README shows what happens on a real Redis.
-func TestLessonReadme(t *testing.T) {
+// TestLessonReal: lesson 8 shows what happens on a real Redis.
+func TestLessonReal(t *testing.T) {
 	out := givenLesson(t, 80, "8")
 	if lessonName.MatchString(out) {
-		t.Skip("NOT PROVEN: that the README shows what happens on a real Redis: there is none to be started")
+		t.Skip("NOT PROVEN: that lesson 8 shows what happens on a real Redis: there is none to be started")
 	}
 	_, text, _ := strings.Cut(out, "\n\n")
 	wantGolden(t, "lesson.txt", text, func(s string) string { return timeless("\n" + s) })

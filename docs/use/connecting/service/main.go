@@ -135,27 +135,31 @@ func routes(locks strategy.Strategy, work Work, ready *atomic.Bool) http.Handler
 func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
+		lock := locks.NewLock("invoice/" + id)
 		var began bool
-		var failed error // the work's, apart from the lock's: the work may use other locks
-		// A client that hangs up ends r.Context(), and so the wait.
-		err := strategy.DoWithin(r.Context(), locks.NewLock("invoice/"+id), waitTime, func(_ context.Context, lease strategy.Lease) error {
-			began = true
-			// The work goes on without the client. It ends when the lock is lost, or after workTime.
-			ctx, cancel := lease.Context(context.WithoutCancel(r.Context()))
-			defer cancel()
-			ctx, cancel = context.WithTimeout(ctx, workTime)
-			defer cancel()
-			fence, _ := lease.Fence()
-			failed = work(ctx, id, fence)
-			return nil
-		})
+		var failed error // the work's error; err is the lock's
+		// If the client hangs up, r.Context() ends, and with it the wait.
+		err := strategy.DoWithin(r.Context(), lock, waitTime,
+			func(_ context.Context, lease strategy.Lease) error {
+				began = true
+				// The work goes on without the client.
+				ctx, cancel := lease.Context(context.WithoutCancel(r.Context()))
+				defer cancel()
+				ctx, cancel = context.WithTimeout(ctx, workTime)
+				defer cancel()
+				fence, _ := lease.Fence()
+				failed = work(ctx, id, fence)
+				return nil
+			})
 		done := began && failed == nil
 		status := statusOf(began, done, err)
 		if err != nil || failed != nil {
-			slog.WarnContext(r.Context(), "invoice", "id", id, "began", began, "done", done,
-				"outcome", outcome(err), "status", status, "error", errors.Join(failed, err))
+			slog.WarnContext(r.Context(), "invoice", "id", id, "began", began,
+				"done", done, "outcome", outcome(err), "status", status,
+				"error", errors.Join(failed, err))
 		}
-		if status == http.StatusConflict || status == http.StatusServiceUnavailable {
+		switch status {
+		case http.StatusConflict, http.StatusServiceUnavailable:
 			w.Header().Set("Retry-After", retryAfter)
 		}
 		w.WriteHeader(status)
@@ -168,11 +172,11 @@ func statusOf(began, done bool, err error) int {
 	case !began && errors.Is(err, strategy.ErrHeld):
 		return http.StatusConflict // another request holds the lock
 	case !began:
-		return http.StatusServiceUnavailable // Redis is down, refuses, or did not answer: the client may try again
+		return http.StatusServiceUnavailable // Redis failed: try again later
 	case errors.Is(err, strategy.ErrLost):
-		return http.StatusInternalServerError // another request may have worked on it: look first
+		return http.StatusInternalServerError // another may have worked, too
 	case done:
-		return http.StatusOK // if err is not nil, the release was not confirmed: the lock ends with its TTL at the latest
+		return http.StatusOK // even if the release was not confirmed
 	}
 	return http.StatusInternalServerError // the work failed, or took too long
 }
