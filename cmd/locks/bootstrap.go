@@ -28,7 +28,7 @@ Exit status: 0 if all servers vote; 69 if some may not (the error names them: ru
 
 ` + connectionHelp,
 		Example: `  locks bootstrap --redis a:6379 --redis b:6379 --redis c:6379`,
-		Args:    cobra.NoArgs,
+		Args:    onlyFlags,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 		RunE: cli.Does(func(cmd *cobra.Command) error {
 			nodes := c.nodes()

@@ -34,7 +34,7 @@ the flags or arguments are wrong.
 ` + connectionHelp,
 		Example: `  locks check --redis localhost:6379
   locks check --strategy redlock --redis a:6379 --redis b:6379 --redis c:6379`,
-		Args: cobra.NoArgs,
+		Args: onlyFlags,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd); err != nil {
 				return err

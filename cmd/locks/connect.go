@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -162,7 +163,7 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&c.redis, "redis", nil, "the server's `address`; again for each of redlock's servers (default: $"+redisVar+")")
 	f.StringVar(&c.user, "user", "", "the ACL user's `name` (default: $"+userVar+")")
 	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `file`; - is the standard\ninput (default: $"+passwordVar+")")
-	f.IntVar(&c.database, "db", 0, "the database's `number`")
+	f.Var(number{&c.database, 0, math.MaxInt}, "db", "the database's `number`")
 	f.BoolVar(&c.tls, "tls", false, "use TLS, as with rediss://")
 	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default: $"+caVar+", or the system's)")
 	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default: $"+certVar+")")
@@ -172,8 +173,8 @@ func (c *connection) flags(cmd *cobra.Command) {
 
 // strategyFlag is for those commands that leave a choice.
 func (c *connection) strategyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm: "+strings.Join(algorithmNames(), ", "))
-	cmd.Flags().IntVar(&c.permits, "permits", 0, "how many may hold the lock at a time, a `number`: its strategy is "+withPermits)
+	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm, by its `name`: "+strings.Join(algorithmNames(), ", "))
+	cmd.Flags().Var(number{&c.permits, 1, semaphore.MaxPermits}, "permits", "how many may hold the lock at a time, a `number`: its strategy is "+withPermits)
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -215,8 +216,6 @@ func (c *connection) choose(cmd *cobra.Command) error {
 		return nil
 	case c.strategy != withPermits:
 		return fmt.Errorf("--permits with %s: only %s has them", c.strategy, withPermits)
-	case c.permits < 1 || c.permits > semaphore.MaxPermits:
-		return fmt.Errorf("--permits is %d: allowed are 1 to %d", c.permits, semaphore.MaxPermits)
 	}
 	return nil
 }
@@ -335,9 +334,6 @@ func (c *connection) protect(cmd *cobra.Command) error {
 		a.tls = a.tls || c.tls
 		secure = secure || a.tls
 		if cmd.Flags().Changed("db") {
-			if c.database < 0 {
-				return fmt.Errorf("--db is %d: allowed are 0 and more", c.database)
-			}
 			a.database = c.database
 		}
 	}
@@ -365,7 +361,7 @@ func (c *connection) protect(cmd *cobra.Command) error {
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return fmt.Errorf("--tls-cert and --tls-key: %w", err)
+			return fmt.Errorf("--tls-cert and --tls-key: want a certificate and its key, in PEM: %w", err)
 		}
 		c.secure.Certificates = []tls.Certificate{pair}
 	}

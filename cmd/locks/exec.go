@@ -149,7 +149,8 @@ func execCommand() *cobra.Command {
 	durationVar(f, &e.atLeast, "at-least", "", 0, "let no other exec with --at-least start within this `time` from the start, also if the\ncommand has ended or exec was killed: longer than clocks differ (default: none)")
 	durationVar(f, &e.grace, "grace", "", 10*time.Second, "the `time` between SIGTERM and SIGKILL, when exec ends the command; what it\ndoes after SIGKILL, such as waiting for a disk, has no bound")
 	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
-	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
+	e.conflict = exitHeld
+	f.VarP(number{&e.conflict, 0, 255}, "conflict-exit-code", "E", "the exit `status` when another holds the lock")
 	f.BoolVarP(&e.verbose, "verbose", "v", false, "say while it waits who holds the lock (default: in a terminal)")
 	f.BoolVarP(&e.quiet, "quiet", "q", false, "say nothing but why exec, or the command, was ended")
 	e.strictFlag(cmd)
@@ -197,7 +198,10 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if err := cmd.ParseFlags(args[1:]); err != nil { // those between the name and the command
-		return err
+		return explainFlag(cmd, err)
+	}
+	if help, _ := cmd.Flags().GetBool("help"); help {
+		return pflag.ErrHelp
 	}
 	if e.command = cmd.Flags().Args(); len(e.command) == 0 {
 		return errors.New("there is no command: locks exec NAME -- COMMAND")
@@ -228,8 +232,6 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--at-least and %s exclude each other: several may start then", cli.Given(cmd.Flags().Changed, "permits", "read")[0])
 	case e.grace < 0:
 		return fmt.Errorf("--grace is %v: allowed are 0 (SIGKILL at once) and more", e.grace)
-	case e.conflict < 0 || e.conflict > 255:
-		return fmt.Errorf("--conflict-exit-code is %d: allowed are 0 to 255", e.conflict)
 	}
 	if most := contract.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
 		return fmt.Errorf("--label has %d bytes: allowed are %d, with host and process", len(e.label), most)

@@ -50,7 +50,7 @@ Exit status: 0 whether the lock is held or free, 69 if the servers do not answer
 ` + connectionHelp,
 		Example: `  locks inspect deploy/web --redis localhost:6379
   locks inspect nightly --json | jq .holder.host`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactlyOne("the lock's name"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return i.check(cmd, args[0]) },
 		RunE:    cli.Does(i.run),
 	}

@@ -59,7 +59,7 @@ signal ends it.
 		Example: `  locks list --redis localhost:6379
   locks list 'deploy/*' --watch
   locks list --json | jq '.[] | select(.queue != [])'   # those for which somebody waits`,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOne("pattern"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return l.check(cmd, args) },
 		RunE:    cli.Does(l.run),
 	}

@@ -47,7 +47,10 @@ func rootCommand() *cobra.Command {
 		Short: "Redis locks: held for a command, inspected, and taken away",
 		Long: "Redis locks: several algorithms behind one interface.\n\n" +
 			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nlocks list shows all that are held, locks watch says when one changes hands, and\nlocks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock. locks script prints what runs on them.",
+		Args: aCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(explainFlag)
 	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(), bootstrapCommand(), scriptCommand(), manCommand())
 	root.AddCommand(watchCommands()...)
 	return root

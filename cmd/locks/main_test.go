@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 
 func TestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
-		"nope":           `unknown command "nope" for "locks"`,
-		"inspec":         "Did you mean this?\n\tinspect",
+		"nope":           "unknown command nope: there are bootstrap, check, ",
+		"inspec":         "unknown command inspec: did you mean inspect?",
 		"--nope":         "unknown flag: --nope",
 		"inspect --nope": "unknown flag: --nope\nSee 'locks inspect --help'.",
 	} {

@@ -21,7 +21,7 @@ func manCommand() *cobra.Command {
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages into a directory (for packagers)",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   exactlyOne("the directory"),
 		RunE:   cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), cmd.Flags().Arg(0)) }),
 	}
 }

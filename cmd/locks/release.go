@@ -49,7 +49,7 @@ then names each server that was not reached: it keeps the key until the TTL ends
 ` + connectionHelp,
 		Example: `  locks release deploy/web --redis localhost:6379           # whose is it?
   locks release deploy/web --redis localhost:6379 --force`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactlyOne("the lock's name"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return r.check(cmd, args[0]) },
 		RunE:    cli.Does(r.run),
 	}

@@ -61,7 +61,7 @@ Exit status: 0, or 2 if there is no such script.`,
 		Example: `  locks script
   locks script fairqueue/acquire
   locks script -n fairqueue/acquire | grep '^ *137 '`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("script"),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if len(args) > 0 {
 				found, err = findScript(args[0])

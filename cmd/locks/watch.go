@@ -42,7 +42,7 @@ Exit status: 130 after Ctrl-C, 128 + n after signal n; 2 if the flags or argumen
 ` + connectionHelp,
 		Example: `  locks watch deploy/web --redis localhost:6379
   locks watch nightly --json --every 100ms >> nightly.log`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactlyOne("the lock's name"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return w.check(cmd, args[0]) },
 		RunE:    cli.Does(w.run),
 	}
