@@ -18,17 +18,24 @@ import (
 
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIRECTORY",
-		Short:  "Write the manual pages into a directory (for packagers)",
-		Hidden: true,
-		Args:   exactlyOne("the directory"),
-		RunE:   cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), cmd.Flags().Arg(0)) }),
+		Use:   "man DIRECTORY",
+		Short: "Write the manual pages into a directory",
+		Long: `Man writes the manual pages of all commands into DIRECTORY, one file for each. It makes the
+directory, and those above it, if they are missing. It replaces pages that are there, and
+never touches another file. The same version writes the same pages each time.`,
+		Example: `  locks man share/man/man1        # in a package
+  man share/man/man1/locks-exec.1`,
+		Args: exactlyOne("the directory"),
+		RunE: cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), cmd.Flags().Arg(0)) }),
 	}
 }
 
 // writeManual writes a page for the program, and one for each of its commands. The same program writes the same
 // pages each time: they have its version, and no date.
 func writeManual(root *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" { // cobra's own
 			continue

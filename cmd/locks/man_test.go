@@ -73,7 +73,20 @@ func TestManual(t *testing.T) {
 		}
 	}
 	has("locks-exec.1", "\n.TP\n.B 76\nthe lock was lost, or \\-\\-max\\-hold was over, before the command ended; also if the\ncommand succeeded", "seconds), 90s or 2m (default: 30s)\n")
-	toolFor(t, nil, "man", "/there/is/none").start().wantEnd(1, "no such file or directory")
+}
+
+// TestManualsDirectory: man makes it, with its parents, and says why it cannot.
+func TestManualsDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "share", "man")
+	page := filepath.Join(dir, "locks.1")
+	for range 2 { // once it is there
+		toolFor(t, nil, "man", dir).start().wantEnd(0)
+		if _, err := os.Stat(page); err != nil {
+			t.Error(err)
+		}
+	}
+	toolFor(t, nil, "man", filepath.Join(page, "deeper")).start().wantEnd(1, "not a directory")
 }
 
 func TestEscape(t *testing.T) {
