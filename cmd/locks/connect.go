@@ -148,33 +148,24 @@ func algorithmNames() (names []string) {
 	return names
 }
 
-// connectionHelp is the part of the help that the commands share.
-const connectionHelp = `The server: --redis, or else REDIS_URL, several addresses separated by spaces or commas;
-there is no default, because a lock on the wrong Redis keeps nobody out. An address is
-host:port, redis://host:port/database, rediss://… for TLS, unix:///path, or a path. User and
-password: --user and --password-file, or those in REDIS_URL, or REDIS_USER and
-REDIS_PASSWORD, in this order. A password in an argument is refused: everybody on this
-machine can read arguments in the list of processes. TLS files: the flags, or REDIS_TLS_CA,
-REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.`
-
 func (c *connection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&c.redis, "redis", nil, "the server's `address`; again for each of redlock's servers (default: $"+redisVar+")")
-	f.StringVar(&c.user, "user", "", "the ACL user's `name` (default: $"+userVar+")")
-	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `file`; - is the standard\ninput (default: $"+passwordVar+")")
-	f.Var(number{&c.database, 0, math.MaxInt}, "db", "the database's `number`")
+	f.StringArrayVar(&c.redis, "redis", nil, "the server's `address`; again for each of redlock's servers (default $"+redisVar+")")
+	f.StringVar(&c.user, "user", "", "the ACL user's `name` (default $"+userVar+")")
+	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `file`; - is the standard input (default $"+passwordVar+")")
+	f.Var(number{&c.database, 0, math.MaxInt}, "db", "the database's `number` (default the address's, or 0)")
 	f.BoolVar(&c.tls, "tls", false, "use TLS, as with rediss://")
-	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default: $"+caVar+", or the system's)")
-	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default: $"+certVar+")")
-	f.StringVar(&c.key, "tls-key", "", "the client's key, a PEM `file` (default: $"+keyVar+")")
-	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must have (default: $"+nameVar+",\nor the address's)")
+	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default $"+caVar+", or the system's)")
+	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default $"+certVar+")")
+	f.StringVar(&c.key, "tls-key", "", "the client's key, a PEM `file` (default $"+keyVar+")")
+	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must have (default $"+nameVar+", or the address's)")
 }
 
 // strategyFlag is for those commands that leave a choice.
 func (c *connection) strategyFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm, by its `name`: "+strings.Join(algorithmNames(), ", "))
-	cmd.Flags().Var(number{&c.permits, 1, semaphore.MaxPermits}, "permits", "how many may hold the lock at a time, a `number`: its strategy is "+withPermits)
+	cmd.Flags().Var(number{&c.permits, 1, semaphore.MaxPermits}, "permits", "let this `number` hold the lock at a time; the strategy is then "+withPermits)
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -222,7 +213,7 @@ func (c *connection) choose(cmd *cobra.Command) error {
 
 // maxTTLFlag is for commands that matter to redlock's restart guard.
 func (c *connection) maxTTLFlag(cmd *cobra.Command, otherwise string) {
-	durationVar(cmd.Flags(), &c.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\n"+otherwise+")")
+	durationVar(cmd.Flags(), &c.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default "+otherwise+")")
 }
 
 func (c *connection) checkMaxTTL(cmd *cobra.Command, ttl time.Duration) error {

@@ -141,6 +141,25 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	return fmt.Errorf("unknown flag: --%s", name)
 }
 
+// helpFlag is --help of the root. Behind a word that is no command it fails, and [explainFlag] says why: cobra would print
+// the help of the root, and exit with 0.
+type helpFlag struct {
+	root *cobra.Command
+	set  bool
+}
+
+func (h *helpFlag) String() string   { return strconv.FormatBool(h.set) }
+func (h *helpFlag) Type() string     { return "bool" }
+func (h *helpFlag) IsBoolFlag() bool { return true }
+
+func (h *helpFlag) Set(text string) (err error) {
+	if err := aCommand(h.root, h.root.Flags().Args()); err != nil {
+		return err
+	}
+	h.set, err = strconv.ParseBool(text)
+	return err
+}
+
 // A number is a whole number on the command line.
 type number struct {
 	p           *int

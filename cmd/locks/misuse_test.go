@@ -33,6 +33,7 @@ func refused(t *testing.T, args string, wants ...string) {
 // commands are all that users run.
 func commands() (all []*cobra.Command) {
 	root := rootCommand()
+	root.InitDefaultHelpCmd()
 	return append(slices.DeleteFunc(root.Commands(), func(c *cobra.Command) bool { return c.Hidden || !c.Runnable() }), root)
 }
 
@@ -103,18 +104,25 @@ func TestMisuseOfArguments(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"inspect":       "want the lock's name: locks inspect NAME\n",
-		"inspect a b":   "want the lock's name, and no other argument, but there are 2: locks inspect NAME (a text with spaces needs quotes)\n",
-		"release":       "want the lock's name: locks release NAME",
-		"watch":         "want the lock's name: locks watch NAME\n",
-		"man":           "want the directory: locks man DIRECTORY\n",
-		"list a b":      "want one pattern at most, but there are 2 arguments: locks list [PATTERN] (a text with spaces or * needs quotes)\n",
-		"check a":       "check takes flags, and no argument such as a: locks check [flags]\n",
-		"bootstrap a:1": "bootstrap takes flags, and no argument such as a:1: locks bootstrap [flags]\n",
-		"nope":          "unknown command nope: there are bootstrap, check, ",
-		"nope --json":   "unknown command nope: there are bootstrap",
-		"lst --json":    "unknown command lst: did you mean list?\n",
-		"insp":          "unknown command insp: did you mean inspect?\n",
+		"inspect":         "want the lock's name: locks inspect NAME\n",
+		"inspect a b":     "want the lock's name, and no other argument, but there are 2: locks inspect NAME (a text with spaces needs quotes)\n",
+		"release":         "want the lock's name: locks release NAME",
+		"watch":           "want the lock's name: locks watch NAME\n",
+		"man":             "want the directory: locks man DIRECTORY\n",
+		"list a b":        "want one pattern at most, but there are 2 arguments: locks list [PATTERN] (a text with spaces or * needs quotes)\n",
+		"check a":         "check takes flags, and no argument such as a: locks check [flags]\n",
+		"bootstrap a:1":   "bootstrap takes flags, and no argument such as a:1: locks bootstrap [flags]\n",
+		"completion":      "want the shell: locks completion SHELL\n",
+		"completion tcsh": "there is no completion for tcsh: there are bash, fish, powershell, zsh\n",
+		"help nope":       "unknown command nope: there are bootstrap, check, completion, exec, help, inspect, list, man, release, script, servers, watch\n",
+		"help inspec":     "unknown command inspec: did you mean inspect?\n",
+		"nope":            "unknown command nope: there are bootstrap, check, ",
+		"nope --help":     "unknown command nope: there are bootstrap",
+		"inspec -h":       "unknown command inspec: did you mean inspect?\n",
+		"nope --json":     "unknown command nope: there are bootstrap",
+		"lst --json":      "unknown command lst: did you mean list?\n",
+		"insp":            "unknown command insp: did you mean inspect?\n",
+		"server":          "unknown command server: did you mean servers?\n",
 	} {
 		refused(t, args, want)
 	}
@@ -138,6 +146,6 @@ func TestMisuseOfFiles(t *testing.T) {
 // TestHelpBehindTheName: the flag --help is understood wherever exec takes flags.
 func TestHelpBehindTheName(t *testing.T) {
 	for _, args := range []string{"exec --help", "exec a --help", "exec a -h -- true", "exec a --try -h"} {
-		clitest.Help(t, rootCommand(), args, []string{"locks exec NAME"})
+		clitest.Help(t, rootCommand(), args, []string{"Usage: locks exec NAME"})
 	}
 }
