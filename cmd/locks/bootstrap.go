@@ -16,19 +16,18 @@ func bootstrapCommand() *cobra.Command {
 		Use:     "bootstrap",
 		Aliases: []string{"prime"}, // its name before v1
 		Short:   "Let new servers vote in redlock at once",
-		Long: `Bootstrap lets redlock's servers vote at once. Run it once, at installation; never at
-application start. An empty server cannot be told from one that lost its data, so without it
-no server votes until the longest TTL has passed since it was first asked.
-
-The operator vouches: no server that does not vote yet has forgotten a lock that may be held,
-or a fence that a store remembers. On a server that votes already it changes nothing.
-
-Exit status: 0 if all servers vote; 69 if some may not (the error names them: run it again);
-2 if the flags or arguments are wrong.
-
-` + connectionHelp,
+		Long: `Bootstrap lets redlock's servers vote at once. Run it once, at installation, and never when an
+application starts. You vouch that no server that does not vote yet has forgotten a lock that
+may be held, or a fence that a store remembers. It never changes a server that votes already.`,
 		Example: `  locks bootstrap --redis a:6379 --redis b:6379 --redis c:6379`,
-		Args:    cobra.NoArgs,
+		Annotations: parts(`   0  all servers vote
+   2  the flags or arguments are wrong
+  69  some may not: the error names them; run it again`,
+			`An empty server cannot be told from one that lost its data. So without bootstrap no server
+votes until the longest TTL has passed since it was first asked.
+
+Locks prime is the same command: that was its name before v1.`),
+		Args:    onlyFlags,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 		RunE: cli.Does(func(cmd *cobra.Command) error {
 			nodes := c.nodes()

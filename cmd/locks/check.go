@@ -22,19 +22,17 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say whether the servers can be relied on to keep locks",
-		Long: `Check says whether locks can rely on the servers: they answer, are primaries, do not evict
-keys, know the commands, and allow this user what the strategy needs. It changes nothing.
-
-With redlock it says which servers do not vote, and for how long: by --max-ttl, or the longest
-TTL that a server knows of.
-
-Exit status: 0 if nothing is wrong, 69 if something is, or if the servers do not answer, 2 if
-the flags or arguments are wrong.
-
-` + connectionHelp,
+		Long: `Check says whether locks can rely on the servers: whether they answer, are primaries, do not
+evict keys, know the commands, and allow this user what the strategy needs. It never changes
+anything.`,
 		Example: `  locks check --redis localhost:6379
   locks check --strategy redlock --redis a:6379 --redis b:6379 --redis c:6379`,
-		Args: cobra.NoArgs,
+		Annotations: parts(`   0  nothing is wrong
+   2  the flags or arguments are wrong
+  69  something is wrong, or the servers do not answer`,
+			`With redlock, check says which servers do not vote, and for how long: by --max-ttl, or by the
+longest TTL that a server knows of.`),
+		Args: onlyFlags,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd); err != nil {
 				return err
@@ -82,7 +80,7 @@ func (c *connection) checkOptions(cmd *cobra.Command) (strategy.Options, error) 
 
 // strictFlag is for commands that look at the servers first.
 func (c *connection) strictFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&c.strict, "strict", false, "refuse a server that may not keep locks: a replica, or one that evicts\nkeys (default: a warning)")
+	cmd.Flags().BoolVar(&c.strict, "strict", false, "refuse a server that may not keep locks: a replica, or one that evicts keys (the default is a warning)")
 }
 
 // examineFor is examine for commands that only look.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -147,33 +148,24 @@ func algorithmNames() (names []string) {
 	return names
 }
 
-// connectionHelp is the part of the help that the commands share.
-const connectionHelp = `The server: --redis, or else REDIS_URL, several addresses separated by spaces or commas;
-there is no default, because a lock on the wrong Redis keeps nobody out. An address is
-host:port, redis://host:port/database, rediss://… for TLS, unix:///path, or a path. User and
-password: --user and --password-file, or those in REDIS_URL, or REDIS_USER and
-REDIS_PASSWORD, in this order. A password in an argument is refused: everybody on this
-machine can read arguments in the list of processes. TLS files: the flags, or REDIS_TLS_CA,
-REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.`
-
 func (c *connection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&c.redis, "redis", nil, "the server's `address`; again for each of redlock's servers (default: $"+redisVar+")")
-	f.StringVar(&c.user, "user", "", "the ACL user's `name` (default: $"+userVar+")")
-	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `file`; - is the standard\ninput (default: $"+passwordVar+")")
-	f.IntVar(&c.database, "db", 0, "the database's `number`")
+	f.StringArrayVar(&c.redis, "redis", nil, "the server's `address`; again for each of redlock's servers (default $"+redisVar+")")
+	f.StringVar(&c.user, "user", "", "the ACL user's `name` (default $"+userVar+")")
+	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `file`; - is the standard input (default $"+passwordVar+")")
+	f.Var(number{&c.database, 0, math.MaxInt}, "db", "the database's `number` (default the address's, or 0)")
 	f.BoolVar(&c.tls, "tls", false, "use TLS, as with rediss://")
-	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default: $"+caVar+", or the system's)")
-	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default: $"+certVar+")")
-	f.StringVar(&c.key, "tls-key", "", "the client's key, a PEM `file` (default: $"+keyVar+")")
-	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must have (default: $"+nameVar+",\nor the address's)")
+	f.StringVar(&c.ca, "tls-ca", "", "trust the certificates in this `file` (default $"+caVar+", or the system's)")
+	f.StringVar(&c.cert, "tls-cert", "", "the client's certificate, a PEM `file` (default $"+certVar+")")
+	f.StringVar(&c.key, "tls-key", "", "the client's key, a PEM `file` (default $"+keyVar+")")
+	f.StringVar(&c.serverName, "tls-server-name", "", "the `name` that the server's certificate must have (default $"+nameVar+", or the address's)")
 }
 
 // strategyFlag is for those commands that leave a choice.
 func (c *connection) strategyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm: "+strings.Join(algorithmNames(), ", "))
-	cmd.Flags().IntVar(&c.permits, "permits", 0, "how many may hold the lock at a time, a `number`: its strategy is "+withPermits)
+	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm, by its `name`: "+strings.Join(algorithmNames(), ", "))
+	cmd.Flags().Var(number{&c.permits, 1, semaphore.MaxPermits}, "permits", "let this `number` hold the lock at a time; the strategy is then "+withPermits)
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -215,15 +207,13 @@ func (c *connection) choose(cmd *cobra.Command) error {
 		return nil
 	case c.strategy != withPermits:
 		return fmt.Errorf("--permits with %s: only %s has them", c.strategy, withPermits)
-	case c.permits < 1 || c.permits > semaphore.MaxPermits:
-		return fmt.Errorf("--permits is %d: allowed are 1 to %d", c.permits, semaphore.MaxPermits)
 	}
 	return nil
 }
 
 // maxTTLFlag is for commands that matter to redlock's restart guard.
 func (c *connection) maxTTLFlag(cmd *cobra.Command, otherwise string) {
-	durationVar(cmd.Flags(), &c.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default:\n"+otherwise+")")
+	durationVar(cmd.Flags(), &c.maxTTL, "max-ttl", "", 0, "redlock: the longest TTL of all programs on these servers, their MaxTTL (default "+otherwise+")")
 }
 
 func (c *connection) checkMaxTTL(cmd *cobra.Command, ttl time.Duration) error {
@@ -335,9 +325,6 @@ func (c *connection) protect(cmd *cobra.Command) error {
 		a.tls = a.tls || c.tls
 		secure = secure || a.tls
 		if cmd.Flags().Changed("db") {
-			if c.database < 0 {
-				return fmt.Errorf("--db is %d: allowed are 0 and more", c.database)
-			}
 			a.database = c.database
 		}
 	}
@@ -365,7 +352,7 @@ func (c *connection) protect(cmd *cobra.Command) error {
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return fmt.Errorf("--tls-cert and --tls-key: %w", err)
+			return fmt.Errorf("--tls-cert and --tls-key: want a certificate and its key, in PEM: %w", err)
 		}
 		c.secure.Certificates = []tls.Certificate{pair}
 	}

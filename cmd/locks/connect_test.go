@@ -57,8 +57,8 @@ func TestConnectMisuse(t *testing.T) {
 		{"inspect a --redis localhost --tls --tls-cert " + empty, "needs both --tls-cert and --tls-key"},
 		{"inspect a --redis localhost --tls --tls-cert " + empty + " --tls-key " + empty, "--tls-cert and --tls-key: "},
 		{"inspect a --redis /tmp/redis.sock --tls", "--tls with a Unix socket"},
-		{"inspect a b", "accepts 1 arg(s), received 2"},
-		{"release", "accepts 1 arg(s), received 0"},
+		{"inspect a b", "want the lock's name, and no other argument"},
+		{"release", "want the lock's name: locks release NAME"},
 	} {
 		errs := clitest.Misuse(t, rootCommand(), c.args, c.want)
 		if strings.Contains(errs, "sec") {

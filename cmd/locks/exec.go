@@ -59,31 +59,46 @@ type execution struct {
 	who     chan error          // who holds the lock for which exec waits
 }
 
-const execHelp = `Exec waits for the lock NAME, runs the command while it keeps the lock alive, and lets
-go when the command has ended.
+const execHelp = `Exec waits for the lock NAME, runs the command while it keeps the lock alive, and lets go
+when the command has ended. It never starts the command without the lock. If the lock is
+lost, it ends the command. It exits as the command does.`
 
-The command finds in its environment
+const execExit = `The command's own; 128 + n if signal n has ended it, or exec while it waited. Besides:
+   2  the flags or arguments are wrong
+  69  the servers cannot be reached, refuse, or did not answer; nothing was started
+  75  another holds the lock, and the wait is over (another status: -E)
+  76  the lock was lost, or --max-hold was over, before the command ended; also if the
+      command succeeded, and exec found the loss only at the release
+ 126  the command cannot be executed
+ 127  the command was not found
+If the release fails, exec exits with the command's status and writes a warning to the
+standard error.`
+
+const execMore = `The command finds in its environment
   LOCKS_NAME      the lock's name
   LOCKS_TOKEN     the token of this hold
   LOCKS_FENCE     its fence, greater than that of every hold before: for a store that
                   refuses lesser ones (not set where the strategy has none)
   LOCKS_DEADLINE  until when the lock was surely held when the command started, such as
                   2026-01-02T03:04:05.678Z; it is renewed for as long as the command runs
+The command inherits the rest of the environment as it is, with the password in it. With
+--no-redis-env it does not get the variables that 'locks help servers' names.
 
 The lock is lost if the servers forgot it, somebody took it away, or they could not be
 reached for a TTL. Then, and when --max-hold is over, SIGTERM goes to the command's process
 group, and SIGKILL when the grace is over. The same happens to processes that the command
 leaves behind in its group when it ends: the lock is held until they are gone. A process
-that has to outlive the lock must leave the group (setsid). SIGINT, SIGTERM, SIGHUP,
-SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP are passed on to the group. In a terminal the command
-has the foreground as if it ran alone. Ctrl-Z stops exec, too, so the lock ends with its
-TTL. If the lock is lost, the command is ended when it is continued.
+that has to outlive the lock must leave the group (setsid).
 
-If exec is killed or paused, another process, the watcher, ends the command's group in
-the same way: at once, or a second after the lock's deadline. The lock ends with its TTL.
-If the command ended by itself before the deadline, its status counts. If the watcher is
-killed, too, then on Linux the command itself still gets SIGTERM, and the processes that it
-has started do not.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP are passed on to the group. In
+a terminal the command has the foreground as if it ran alone. Ctrl-Z stops exec, too, so the
+lock ends with its TTL. If the lock is lost, the command is ended when it is continued.
+
+If exec is killed or paused, another process, the watcher, ends the command's group in the
+same way: at once, or a second after the lock's deadline. The lock ends with its TTL. If the
+command ended by itself before the deadline, its status counts. If the watcher is killed,
+too, then on Linux the command itself still gets SIGTERM, and the processes that it has
+started do not.
 
 If the servers fail at the first attempt, --wait covers that, too: exec says so, and asks
 again until the time is over. Without --wait, and with --fail-fast, it ends at once. A wait
@@ -104,22 +119,7 @@ writes is alone. A reader that joins others has their fence.
 With redlock, give --ttl and --max-ttl the TTL and the MaxTTL of the programs that use the
 same servers. The servers remember the longest TTL that anybody used: a longer one here makes
 each server that restarts later wait longer before it votes. Where TTLs differ and not
-all have the same MaxTTL, a server that lost its locks may vote too early.
-
-Exit status: the command's; 128 + n if signal n has ended it, or exec while it waited;
-  69  the servers cannot be reached, refuse, or did not answer; nothing was started
-  75  another holds the lock, and the wait is over (another status: -E)
-  76  the lock was lost, or --max-hold was over, before the command ended; also if the
-      command succeeded, and exec found the loss only at the release
- 126  the command cannot be executed
- 127  the command was not found
-   2  the flags or arguments are wrong
-If the release fails, exec exits with the command's status and writes a warning to the
-standard error.
-
-` + connectionHelp + ` The command inherits
-the environment as it is, with the password in it; with --no-redis-env it does not get the
-variables that begin with REDIS_ and are named here.`
+all have the same MaxTTL, a server that lost its locks may vote too early.`
 
 func execCommand() *cobra.Command {
 	var e execution
@@ -128,44 +128,53 @@ func execCommand() *cobra.Command {
 		Short: "Hold a lock while a command runs",
 		Long:  execHelp,
 		Example: `  export REDIS_URL=redis://localhost:6379
-  locks exec nightly --try -- /usr/local/bin/import     # not if another does it already
+  locks exec nightly --try -- /usr/local/bin/import  # not if another does it already
   locks exec deploy/web --wait 5m -- make deploy
-  locks exec reports --permits 5 -- ./report            # five at a time, on all machines together
-  locks exec catalog --read -- ./export                 # many at a time, but not next to a --write
+  locks exec reports --permits 5 -- ./report         # five at a time, on all machines together
+  locks exec catalog --read -- ./export              # many at a time, but not next to --write
   locks exec report --max-hold 2h --label "by cron" -- sh -c 'echo "$LOCKS_FENCE"'`,
-		Args:    cobra.ArbitraryArgs,
-		PreRunE: func(cmd *cobra.Command, args []string) error { return e.check(cmd, args) },
-		RunE:    cli.Does(e.run),
+		Annotations: parts(execExit, execMore),
+		Args:        cobra.ArbitraryArgs,
+		PreRunE:     func(cmd *cobra.Command, args []string) error { return e.check(cmd, args) },
+		RunE:        cli.Does(e.run),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // the flags behind the command's name are the command's
-	durationVar(f, &e.ttl, "ttl", "", usualTTL, "how long the servers keep the lock when nobody renews it: a `time` such as\n90 (seconds), 90s or 2m")
+	durationVar(f, &e.ttl, "ttl", "", usualTTL, "how long the servers keep the lock when nobody renews it: a `time` such as 90 (seconds), 90s or 2m")
 	e.maxTTLFlag(cmd, "the longest that exec learns of")
-	durationVar(f, &e.wait, "wait", "w", 0, "wait for at most this `time` (default: without limit)")
+	durationVar(f, &e.wait, "wait", "w", 0, "wait for at most this `time` (default no limit)")
 	f.BoolVar(&e.failFast, "fail-fast", false, "with --wait: end at once if the servers fail at the first attempt")
 	f.BoolVarP(&e.try, "try", "n", false, "do not wait")
-	durationVar(f, &e.maxHold, "max-hold", "", 0, "end the command, and release, after this `time`: the TTL or more (default: never)")
-	durationVar(f, &e.atLeast, "at-least", "", 0, "let no other exec with --at-least start within this `time` from the start, also if the\ncommand has ended or exec was killed: longer than clocks differ (default: none)")
-	durationVar(f, &e.grace, "grace", "", 10*time.Second, "the `time` between SIGTERM and SIGKILL, when exec ends the command; what it\ndoes after SIGKILL, such as waiting for a disk, has no bound")
+	durationVar(f, &e.maxHold, "max-hold", "", 0, "end the command, and release, after this `time`: the TTL or more (default never)")
+	durationVar(f, &e.atLeast, "at-least", "", 0, "let no other exec with --at-least start within this `time` from the start, also if the command has ended or exec was killed: longer than clocks differ (default none)")
+	durationVar(f, &e.grace, "grace", "", 10*time.Second, "the `time` between SIGTERM and SIGKILL, when exec ends the command; what it does after SIGKILL, such as waiting for a disk, has no bound")
 	f.StringVar(&e.label, "label", "", "a `text` that locks inspect shows, with host and process")
-	f.IntVarP(&e.conflict, "conflict-exit-code", "E", exitHeld, "the exit `status` when another holds the lock")
-	f.BoolVarP(&e.verbose, "verbose", "v", false, "say while it waits who holds the lock (default: in a terminal)")
+	e.conflict = exitHeld
+	f.VarP(number{&e.conflict, 0, 255}, "conflict-exit-code", "E", "the exit `status` when another holds the lock")
+	f.BoolVarP(&e.verbose, "verbose", "v", false, "say while it waits who holds the lock (the default in a terminal)")
 	f.BoolVarP(&e.quiet, "quiet", "q", false, "say nothing but why exec, or the command, was ended")
 	e.strictFlag(cmd)
 	e.strategyFlag(cmd)
-	f.BoolVar(&e.read, "read", false, "hold the lock to read: others may do so at the same time, and nobody writes; its\nstrategy is "+withReaders)
-	f.BoolVar(&e.write, "write", false, "hold it to write: nobody else holds it; its strategy is "+withReaders+", which does so\nwithout --read")
+	f.BoolVar(&e.read, "read", false, "hold the lock to read: others may do so at the same time, and nobody writes; its strategy is "+withReaders)
+	f.BoolVar(&e.write, "write", false, "hold it to write: nobody else holds it; its strategy is "+withReaders+", which does so without --read")
 	e.connection.flags(cmd)
-	f.BoolVar(&e.noRedisEnv, "no-redis-env", false, "leave "+redisVar+", "+passwordVar+" and the other variables that say how to reach Redis\nout of the command's environment")
+	f.BoolVar(&e.noRedisEnv, "no-redis-env", false, "leave "+redisVar+", "+passwordVar+" and the other variables that say how to reach Redis out of the command's environment")
 	return cmd
 }
 
 // A span is a time on the command line: plain seconds, as with timeout and flock, or as Go writes it.
 type span time.Duration
 
-func (s *span) String() string { return time.Duration(*s).String() }
-func (s *span) Type() string   { return "time" }
+// String is empty for none: where that is the default, the flag's usage says what it means.
+func (s *span) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
+
+func (s *span) Type() string { return "time" }
 
 func (s *span) Set(text string) error {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
@@ -197,7 +206,10 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if err := cmd.ParseFlags(args[1:]); err != nil { // those between the name and the command
-		return err
+		return explainFlag(cmd, err)
+	}
+	if help, _ := cmd.Flags().GetBool("help"); help {
+		return pflag.ErrHelp
 	}
 	if e.command = cmd.Flags().Args(); len(e.command) == 0 {
 		return errors.New("there is no command: locks exec NAME -- COMMAND")
@@ -228,8 +240,6 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--at-least and %s exclude each other: several may start then", cli.Given(cmd.Flags().Changed, "permits", "read")[0])
 	case e.grace < 0:
 		return fmt.Errorf("--grace is %v: allowed are 0 (SIGKILL at once) and more", e.grace)
-	case e.conflict < 0 || e.conflict > 255:
-		return fmt.Errorf("--conflict-exit-code is %d: allowed are 0 to 255", e.conflict)
 	}
 	if most := contract.MaxLabelLen - len(strategy.ThisProcess("").String()) - 1; len(e.label) > most {
 		return fmt.Errorf("--label has %d bytes: allowed are %d, with host and process", len(e.label), most)

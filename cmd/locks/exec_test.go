@@ -45,7 +45,7 @@ func TestExecMisuse(t *testing.T) {
 		{"exec a", "there is no command"},
 		{"exec a --", "there is no command"},
 		{"exec a --nope true", "unknown flag: --nope"},
-		{"exec a --wait soon -- true", `invalid argument "soon" for "-w, --wait" flag: allowed are seconds, such as 90 or 0.5, and times such as 90s, 2m or 300ms`},
+		{"exec a --wait soon -- true", "--wait is soon: allowed are seconds, such as 90 or 0.5, and times such as 90s, 2m or 300ms"},
 		{"exec a -v -q -- true", "--verbose and --quiet exclude each other"},
 		{"exec a --try --wait 1s -- true", "--wait and --try exclude each other"},
 		{"exec a --fail-fast -- true", "--fail-fast without --wait: without it exec ends at once in any case"},

@@ -504,3 +504,10 @@ func TestExecWatcherWaits(t *testing.T) {
 		t.Errorf("the command ended by %v, want SIGTERM", command.ProcessState)
 	}
 }
+
+// TestWatcherMisuse: only exec starts the watcher, and the error says so.
+func TestWatcherMisuse(t *testing.T) {
+	for _, args := range []string{"", " 1s", " 1s 2 3", " a 1", " 1s b"} {
+		refused(t, "exec-watch"+args, "only locks exec starts exec-watch\n")
+	}
+}

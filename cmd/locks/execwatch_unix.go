@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -143,15 +144,10 @@ func watchCommands() []*cobra.Command {
 		Use:    watchName + " GRACE GROUP",
 		Short:  "End a command whose lock nobody holds any more (started by exec)",
 		Hidden: true,
-		Args:   cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			grace, err := time.ParseDuration(args[0])
-			if err != nil {
-				return err
-			}
-			group, err := strconv.Atoi(args[1])
-			if err != nil {
-				return err
+			grace, group, ok := watched(args)
+			if !ok {
+				return errors.New("only locks exec starts " + watchName)
 			}
 			// A signal to all processes of this name is meant for exec, which needs its watcher to the end.
 			signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
@@ -160,6 +156,16 @@ func watchCommands() []*cobra.Command {
 			return nil
 		},
 	}}
+}
+
+// watched is the inverse of the arguments that startWatcher makes.
+func watched(args []string) (grace time.Duration, group int, ok bool) {
+	if len(args) != 2 {
+		return 0, 0, false
+	}
+	grace, badGrace := time.ParseDuration(args[0])
+	group, badGroup := strconv.Atoi(args[1])
+	return grace, group, badGrace == nil && badGroup == nil
 }
 
 // watch is the watcher's side.

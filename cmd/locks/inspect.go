@@ -33,24 +33,23 @@ func inspectCommand() *cobra.Command {
 		Use:   "inspect NAME",
 		Short: "Show who holds a lock, and who waits for it",
 		Long: `Inspect shows who holds the lock NAME, since when, and until when unless it is renewed. It
-shows the last fence. If the strategy has a queue, it shows the waiters in their order: one
-for each process, some of which may have died. It changes nothing. Host, process and label
-are what holders say of themselves, as locks exec does. "since" is the time at which the
-holder asked for the lock, by the holder's clock.
-
-Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
-inspect does not find the lock of a program that sets Options.Key.
-
-A server that evicts keys may forget a lock: inspect warns of it, and with --strict it refuses.
-A replica may not know of a lock: inspect never says what a replica has.
-
-Exit status: 0 whether the lock is held or free, 69 if the servers do not answer or refuse,
-2 if the flags or arguments are wrong.
-
-` + connectionHelp,
+shows the last fence and, if the strategy has a queue, the waiters in their order. It never
+changes anything.`,
 		Example: `  locks inspect deploy/web --redis localhost:6379
   locks inspect nightly --json | jq .holder.host`,
-		Args:    cobra.ExactArgs(1),
+		Annotations: parts(`   0  the lock is held, or free
+   2  the flags or arguments are wrong
+  69  the servers do not answer, or refuse`,
+			`Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
+inspect does not find the lock of a program that sets Options.Key.
+
+Of each process that waits, the queue has one waiter. Some may have died. Host, process and
+label are what holders say of themselves, as locks exec does. "since" is the time at which
+the holder asked for the lock, by the holder's clock.
+
+A server that evicts keys may forget a lock: inspect warns of it, and with --strict it
+refuses. A replica may not know of a lock: inspect never says what a replica has.`),
+		Args:    exactlyOne("the lock's name"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return i.check(cmd, args[0]) },
 		RunE:    cli.Does(i.run),
 	}

@@ -40,26 +40,26 @@ func listCommand() *cobra.Command {
 		Short: "List the locks that are held",
 		Long: `List shows the locks that are held, sorted by name: who holds each, for how long already, the
 time until it expires unless renewed, and how many processes wait for it in the servers'
-queue. It changes nothing. PATTERN selects names: * stands for any text, ? for any byte, [ab]
-for one of these, and a backslash takes the meaning from the next character.
-
-It reads the keys with SCAN, so the servers go on serving others meanwhile. A lock that begins
-or ends meanwhile may be missing. It finds locks with the default key, lock:{NAME}. With
-redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster it
-shows the locks of the one server that it asks: ask each.
-
-Locks of most strategies look alike. A key that has another form than a lock of --strategy is
-listed with what it holds, or with its type.
-
-Exit status: 0 also if no lock is held; 69 if the servers do not answer or refuse; 2 if the
-flags or arguments are wrong. With --watch it goes on if the servers do not answer, until a
-signal ends it.
-
-` + connectionHelp,
+queue. PATTERN selects names. List never changes anything.`,
 		Example: `  locks list --redis localhost:6379
   locks list 'deploy/*' --watch
   locks list --json | jq '.[] | select(.queue != [])'   # those for which somebody waits`,
-		Args:    cobra.MaximumNArgs(1),
+		Annotations: parts(`   0  the list was printed, also if no lock is held
+   2  the flags or arguments are wrong
+  69  the servers do not answer, or refuse
+With --watch, list goes on if the servers do not answer, until a signal ends it: 128 + n for
+signal n.`,
+			`In PATTERN, * stands for any text, ? for any byte, [ab] for one of these, and a backslash
+takes the meaning from the next character.
+
+List reads the keys with SCAN, so the servers go on serving others meanwhile. A lock that
+begins or ends meanwhile may be missing. It finds locks with the default key, lock:{NAME}.
+With redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster
+it shows the locks of the one server that it asks: ask each.
+
+Locks of most strategies look alike. A key that has another form than a lock of --strategy is
+listed with what it holds, or with its type.`),
+		Args:    atMostOne("pattern"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return l.check(cmd, args) },
 		RunE:    cli.Does(l.run),
 	}

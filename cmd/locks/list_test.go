@@ -27,14 +27,14 @@ import (
 
 func TestListMisuse(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"list a b", "accepts at most 1 arg(s), received 2"},
+		{"list a b", "want one pattern at most"},
 		{"list --every 2s --redis a", "--every without --watch: the list is printed once"},
 		{"list --watch --every 1ms --redis a", "--every is 1ms: allowed are 10ms and more"},
-		{"list --watch --every soon --redis a", `invalid argument "soon" for "--every" flag: allowed are seconds`},
-		{"watch", "accepts 1 arg(s), received 0"},
+		{"list --watch --every soon --redis a", "--every is soon: allowed are seconds"},
+		{"watch", "want the lock's name"},
 		{"watch a --every 0 --redis a", "--every is 0s: allowed are 10ms and more"},
 		{"watch " + strings.Repeat("x", 1025) + " --redis a", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
-		{"man", "accepts 1 arg(s), received 0"},
+		{"man", "want the directory"},
 	} {
 		clitest.Misuse(t, rootCommand(), c.args, c.want)
 	}

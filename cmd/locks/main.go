@@ -9,6 +9,9 @@
 //	locks check --help
 //	locks bootstrap --help
 //	locks script --help
+//	locks man --help
+//	locks completion --help
+//	locks help servers
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
 // not understand, and 128 + n when signal n ended it (130 for Ctrl-C).
@@ -42,13 +45,27 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:     "locks",
+		Use:     "locks COMMAND",
 		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
 		Short: "Redis locks: held for a command, inspected, and taken away",
-		Long: "Redis locks: several algorithms behind one interface.\n\n" +
-			"locks exec holds a lock while a command runs; locks inspect shows who holds one,\nlocks list shows all that are held, locks watch says when one changes hands, and\nlocks release takes it away. locks check says whether servers can be relied on.\nlocks bootstrap lets new servers vote in redlock. locks script prints what runs on them.",
+		Long: `Locks holds a lock on Redis while a command runs. It shows who holds which lock, says when one
+changes hands, and takes one away. It checks servers, lets new ones vote in redlock, and prints
+what runs on them. There are several algorithms for a lock: --strategy names one.`,
+		Annotations: parts(`   0  locks did what was asked for
+   1  it could not
+   2  it did not understand: the flags or arguments are wrong
+  69  the servers do not answer, or refuse
+   …  128 + n if signal n ended it, so 130 for Ctrl-C; exec and release have more`, ""),
+		Args: aCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(), bootstrapCommand(), scriptCommand(), manCommand())
+	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpTemplate("{{.UsageString}}")
+	root.SetFlagErrorFunc(explainFlag)
+	root.Flags().VarPF(&helpFlag{root: root}, helpName, "h", "help for locks").NoOptDefVal = "true"
+	root.SetHelpCommand(helpCommand())
+	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(),
+		bootstrapCommand(), scriptCommand(), manCommand(), completionCommand(), serversTopic())
 	root.AddCommand(watchCommands()...)
 	return root
 }

@@ -18,19 +18,29 @@ import (
 
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIRECTORY",
-		Short:  "Write the manual pages into a directory (for packagers)",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE:   cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), cmd.Flags().Arg(0)) }),
+		Use:   "man DIRECTORY",
+		Short: "Write the manual pages into a directory",
+		Long: `Man writes the manual pages of all commands into DIRECTORY, one file for each. It makes the
+directory, and those above it, if they are missing. It replaces pages that are there, and
+never touches another file.`,
+		Example: `  locks man share/man/man1        # in a package
+  man share/man/man1/locks-exec.1`,
+		Annotations: parts(`   0  all pages were written
+   1  a page could not be written
+   2  the flags or arguments are wrong`, "The same version of locks writes the same pages each time: they have no date."),
+		Args: exactlyOne("the directory"),
+		RunE: cli.Does(func(cmd *cobra.Command) error { return writeManual(cmd.Root(), cmd.Flags().Arg(0)) }),
 	}
 }
 
 // writeManual writes a page for the program, and one for each of its commands. The same program writes the same
 // pages each time: they have its version, and no date.
 func writeManual(root *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	for _, cmd := range append(root.Commands(), root) {
-		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" { // cobra's own
+		if cmd.Hidden || cmd.Name() == helpName || cmd.IsAdditionalHelpTopicCommand() {
 			continue
 		}
 		var b bytes.Buffer
@@ -48,15 +58,18 @@ func pageOf(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPa
 func writePage(w io.Writer, cmd *cobra.Command) {
 	root := cmd.Root()
 	cmd.InitDefaultHelpFlag()
+	cmd.InitDefaultVersionFlag()
 	fmt.Fprintf(w, ".TH %s 1 \"\" \"%s %s\"\n", strings.ToUpper(pageOf(cmd)), root.Name(), escape(cli.Version()))
 	fmt.Fprintf(w, ".SH NAME\n%s \\- %s\n", escape(pageOf(cmd)), escape(cmd.Short))
-	synopsis := cmd.UseLine()
-	if cmd == root {
-		synopsis = root.Name() + " COMMAND [flags]"
-	}
-	fmt.Fprintf(w, ".SH SYNOPSIS\n.B %s\n", escape(synopsis))
+	fmt.Fprintf(w, ".SH SYNOPSIS\n.B %s\n", escape(cmd.UseLine()))
 	fmt.Fprint(w, ".SH DESCRIPTION\n")
 	writeProse(w, cmd.Long)
+	if more := cmd.Annotations[morePart]; more != "" {
+		writeProse(w, "\n"+more)
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(w, ".SH EXAMPLES\n.nf\n%s\n.fi\n", escape(cmd.Example))
+	}
 	if cmd == root {
 		fmt.Fprint(w, ".SH COMMANDS\n")
 		for _, c := range root.Commands() {
@@ -67,17 +80,25 @@ func writePage(w io.Writer, cmd *cobra.Command) {
 	}
 	fmt.Fprint(w, ".SH OPTIONS\n")
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { writeFlag(w, f) })
-	if cmd.Example != "" {
-		fmt.Fprintf(w, ".SH EXAMPLES\n.nf\n%s\n.fi\n", escape(cmd.Example))
+	writeSection(w, "EXIT STATUS", cmd.Annotations[exitPart])
+	if asksServers := cmd.LocalFlags().Lookup("redis") != nil; cmd == root || asksServers {
+		writeSection(w, "SERVERS", serversHelp)
 	}
 	fmt.Fprint(w, ".SH SEE ALSO\n")
 	var others []string
 	for _, c := range append([]*cobra.Command{root}, root.Commands()...) {
-		if c != cmd && c.Name() != "completion" && (c == root || c.IsAvailableCommand()) {
+		if c != cmd && (c == root || c.IsAvailableCommand()) {
 			others = append(others, fmt.Sprintf("\\fB%s\\fR(1)", escape(pageOf(c))))
 		}
 	}
 	fmt.Fprintln(w, strings.Join(others, ", "))
+}
+
+func writeSection(w io.Writer, heading, text string) {
+	if text != "" {
+		fmt.Fprintf(w, ".SH %s\n", heading)
+		writeProse(w, text)
+	}
 }
 
 func writeFlag(w io.Writer, f *pflag.Flag) {
@@ -89,8 +110,8 @@ func writeFlag(w io.Writer, f *pflag.Flag) {
 	if what != "" {
 		names += " \\fI" + escape(what) + "\\fR"
 	}
-	if !slices.Contains([]string{"", "false", "0", "0s", "[]"}, f.DefValue) {
-		usage += " (default: " + f.DefValue + ")"
+	if !slices.Contains([]string{"", "false", "0", "[]"}, f.DefValue) {
+		usage += " (default " + f.DefValue + ")"
 	}
 	fmt.Fprintf(w, ".TP\n%s\n%s\n", names, escape(usage))
 }

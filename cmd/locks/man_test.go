@@ -48,15 +48,20 @@ func TestManual(t *testing.T) {
 	seen := 0
 	for _, cmd := range rootCommand().Commands() {
 		page := "locks-" + cmd.Name() + ".1"
-		if cmd.Hidden {
+		if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() {
 			if all[page] != "" {
-				t.Errorf("there is a page for %s, which is not for users", cmd.Name())
+				t.Errorf("there is a page for %s, which is no command for users", cmd.Name())
 			}
 			continue
 		}
 		seen++
 		has("locks.1", ".B locks "+cmd.Name()+"\n"+escape(cmd.Short)+"\n", `\fBlocks\-`+cmd.Name()+`\fR(1)`)
 		has(page, "\n.SH SYNOPSIS\n.B locks "+cmd.Name(), "\n.SH EXAMPLES\n.nf\n  ", "\n  locks "+cmd.Name(), `\fB\-h\fR, \fB\-\-help\fR`, `\fBlocks\fR(1)`)
+		has(page, prose(cmd.Long), prose(cmd.Annotations[morePart]), ".SH EXIT STATUS\n"+prose(cmd.Annotations[exitPart]))
+		if cmd.Flags().Lookup("redis") != nil {
+			has(page, ".SH SERVERS\n"+prose(serversHelp)+".SH SEE ALSO\n")
+		}
+		inOrder(t, page, all[page], ".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION", ".SH EXAMPLES", ".SH OPTIONS", ".SH EXIT STATUS", ".SH SEE ALSO")
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			what, usage := pflag.UnquoteUsage(f)
 			has(page, `\fB`+escape("--"+f.Name)+`\fR`+map[bool]string{true: ` \fI` + what + `\fR`}[what != ""]+"\n"+escape(usage))
@@ -72,8 +77,29 @@ func TestManual(t *testing.T) {
 			}
 		}
 	}
-	has("locks-exec.1", "\n.TP\n.B 76\nthe lock was lost, or \\-\\-max\\-hold was over, before the command ended; also if the\ncommand succeeded", "seconds), 90s or 2m (default: 30s)\n")
-	toolFor(t, nil, "man", "/there/is/none").start().wantEnd(1, "no such file or directory")
+	has("locks-exec.1", "\n.TP\n.B 76\nthe lock was lost, or \\-\\-max\\-hold was over, before the command ended; also if the\ncommand succeeded", "seconds), 90s or 2m (default 30s)\n")
+	has("locks.1", ".SH EXIT STATUS\n", `\fB\-v\fR, \fB\-\-version\fR`, ".SH SERVERS\n"+prose(serversHelp), ".B locks COMMAND [flags]\n")
+}
+
+// TestManualsDirectory: man makes it, with its parents, and says why it cannot.
+func TestManualsDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "share", "man")
+	page := filepath.Join(dir, "locks.1")
+	for range 2 { // once it is there
+		toolFor(t, nil, "man", dir).start().wantEnd(0)
+		if _, err := os.Stat(page); err != nil {
+			t.Error(err)
+		}
+	}
+	toolFor(t, nil, "man", filepath.Join(page, "deeper")).start().wantEnd(1, "not a directory")
+}
+
+// prose is a text as a page has it.
+func prose(text string) string {
+	var b strings.Builder
+	writeProse(&b, text)
+	return b.String()
 }
 
 func TestEscape(t *testing.T) {

@@ -25,31 +25,28 @@ type removal struct {
 func releaseCommand() *cobra.Command {
 	var r removal
 	cmd := &cobra.Command{
-		Use:   "release NAME --force",
+		Use:   "release NAME [--force]",
 		Short: "Take a lock from its holder",
-		Long: `Release takes the lock NAME from its holder, and says who that was. The holder learns of it
-at its next renewal, or at its deadline: until then it goes on as if it held the lock,
-and only a fence keeps it and the next holder apart. So without --force it only says what it
-would do.
-
-If several hold the lock, it takes it from the holder that --token names, or else from the
-one whose time ends first.
-
-It takes the lock only from the holder that it has seen. If another holder has the lock by
-then, nothing is changed. --token (as inspect shows it) says which holder you have seen.
-
-Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
-release does not find the lock of a program that sets Options.Key.
-
-Exit status: 0 if the lock was taken away, or was free already; 75 if another holder has it,
-69 if the servers do not answer or refuse, 2 without --force, or if the flags or arguments
-are wrong. In redlock a majority of the servers is enough for 0. A note on the standard error
-then names each server that was not reached: it keeps the key until the TTL ends.
-
-` + connectionHelp,
+		Long: `Release takes the lock NAME from its holder, and says who that was. Without --force it only
+says what it would do. It never ends the work of the holder, who goes on as if it held the
+lock until its next renewal, or its deadline. Until then only a fence keeps it and the next
+holder apart.`,
 		Example: `  locks release deploy/web --redis localhost:6379           # whose is it?
   locks release deploy/web --redis localhost:6379 --force`,
-		Args:    cobra.ExactArgs(1),
+		Annotations: parts(`   0  the lock was taken away, or was free already
+   2  --force is missing, or the flags or arguments are wrong
+  69  the servers do not answer, or refuse
+  75  another holder has the lock; nothing was changed
+In redlock a majority of the servers is enough for 0. A note on the standard error then names
+each server that was not reached: it keeps the key until the TTL ends.`,
+			`Release takes the lock only from the holder that it has seen. If another holder has the lock
+by then, nothing is changed. --token (as inspect shows it) says which holder you have seen.
+If several hold the lock, release takes it from the holder that --token names, or else from
+the one whose time ends first.
+
+Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
+release does not find the lock of a program that sets Options.Key.`),
+		Args:    exactlyOne("the lock's name"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return r.check(cmd, args[0]) },
 		RunE:    cli.Does(r.run),
 	}

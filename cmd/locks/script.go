@@ -49,19 +49,21 @@ func scriptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "script [NAME | SHA-1]",
 		Short: "Print a script that the strategies send",
-		Long: `Script prints the Lua that a strategy sends, byte for byte. A server names a script by its
-SHA-1: in SLOWLOG (EVALSHA aad9a774…), and in an error (script: aad9a774…, on @user_script:137).
-Give that SHA-1, or its first 8 digits or more, and -n: then each line begins with its number,
-and with the file of this library that it is from, and the line there.
-
-Without an argument it lists all scripts. It asks no server. Another version of this library may
-have other scripts: take the tool of the version that sent the script.
-
-Exit status: 0, or 2 if there is no such script.`,
+		Long: `Script prints the Lua that a strategy sends, byte for byte. NAME or SHA-1 says which; without
+an argument it lists all scripts. It never asks a server.`,
 		Example: `  locks script
   locks script fairqueue/acquire
   locks script -n fairqueue/acquire | grep '^ *137 '`,
-		Args: cobra.MaximumNArgs(1),
+		Annotations: parts(`   0  the script was printed, or the list
+   2  there is no such script, or the flags or arguments are wrong`,
+			`A server names a script by its SHA-1: in SLOWLOG (EVALSHA aad9a774…), and in an error (script:
+aad9a774…, on @user_script:137). Give that SHA-1, or its first 8 digits or more, and -n: then
+each line begins with its number, and with the file of this library that it is from, and the
+line there.
+
+Another version of this library may have other scripts: take the tool of the version that
+sent the script.`),
+		Args: atMostOne("script"),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if len(args) > 0 {
 				found, err = findScript(args[0])

@@ -23,7 +23,7 @@ func TestScriptMisuse(t *testing.T) {
 	for _, name := range []string{"acquire", "fairqueue/acquires", "aad9a77", "0000000000000000000000000000000000000000"} {
 		clitest.Misuse(t, rootCommand(), "script "+name, "there is no script "+name+" in this version: 'locks script' lists all")
 	}
-	clitest.Misuse(t, rootCommand(), "script a b", "accepts at most 1 arg(s), received 2")
+	clitest.Misuse(t, rootCommand(), "script a b", "want one script at most")
 }
 
 // scriptOutput is what locks script prints.

@@ -27,22 +27,19 @@ func watchCommand() *cobra.Command {
 		Use:   "watch NAME",
 		Short: "Say each time that a lock changes hands",
 		Long: `Watch prints who holds the lock NAME, and a line each time that this changes: when, who holds
-it now, the fence, and who held it before. It changes nothing. It looks every so often, so it
-does not see a hold that is shorter than --every. It goes on until a signal ends it. While
-several hold the lock, it names one of them, and prints a line when their number or the fence
-changes.
-
-If the servers do not answer, it says so once on the standard error, and again when they
-answer.
-
-Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}.
-
-Exit status: 130 after Ctrl-C, 128 + n after signal n; 2 if the flags or arguments are wrong.
-
-` + connectionHelp,
+it now, the fence, and who held it before. It goes on until a signal ends it. It never changes
+anything.`,
 		Example: `  locks watch deploy/web --redis localhost:6379
   locks watch nightly --json --every 100ms >> nightly.log`,
-		Args:    cobra.ExactArgs(1),
+		Annotations: parts(`   2  the flags or arguments are wrong
+ 130  after Ctrl-C; 128 + n after signal n`,
+			`Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}.
+
+Watch looks every so often, so it does not see a hold that is shorter than --every. While
+several hold the lock, it names one of them, and prints a line when their number or the fence
+changes. If the servers do not answer, it says so once on the standard error, and again when
+they answer.`),
+		Args:    exactlyOne("the lock's name"),
 		PreRunE: func(cmd *cobra.Command, args []string) error { return w.check(cmd, args[0]) },
 		RunE:    cli.Does(w.run),
 	}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The help of a command has these parts in this order: the usage line, the Long text, which is a short paragraph, the
+// examples, the flags, the exit status, and all that there is to say besides. cobra knows no field for the last two.
+const (
+	exitPart = "exit"
+	morePart = "more"
+)
+
+func parts(exit, more string) map[string]string {
+	return map[string]string{exitPart: exit, morePart: more}
+}
+
+const (
+	helpWidth  = "95" // columns
+	serversUse = "servers"
+
+	// serversLine stands in the help of each command that asks servers, in the place of the topic.
+	serversLine = "How to write addresses, and where user, password and TLS files come from: locks help " + serversUse
+)
+
+const usageTemplate = `{{if or .Runnable .HasSubCommands}}Usage: {{.UseLine}}
+
+{{end}}{{.Long}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "` + helpName + `")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+
+Topics, for '{{.CommandPath}} ` + helpName + ` TOPIC':{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .Runnable}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped ` + helpWidth + ` | trimTrailingWhitespaces}}{{if .LocalFlags.Lookup "redis"}}
+
+` + serversLine + `{{end}}{{end}}{{with .Annotations.` + exitPart + `}}
+
+Exit status:
+{{.}}{{end}}{{with .Annotations.` + morePart + `}}
+
+More:
+
+{{.}}{{end}}{{if .HasAvailableSubCommands}}
+
+'{{.CommandPath}} COMMAND --help' says what a command does, and has its flags.{{end}}
+`
+
+const serversHelp = `All commands that ask servers take addresses, passwords and TLS files from the same places.
+
+The servers: --redis, once for each, or else REDIS_URL, which may have several addresses
+separated by spaces or commas. There is no default, because a lock on the wrong Redis keeps
+nobody out. An address is one of these:
+  host:port                    without a port it is 6379
+  redis://host:port/database   the database is its number; --db counts more
+  rediss://host:port/database  the same with TLS, as with --tls
+  unix:///path                 a Unix socket; so is a path with a slash
+
+User and password: --user and --password-file, or those in REDIS_URL, or REDIS_USER and
+REDIS_PASSWORD, in this order. In an address they are written redis://user:password@host.
+A password in an argument is refused: everybody on this machine can read arguments in the
+list of processes. A user alone may be in --redis.
+
+TLS files: --tls-ca, --tls-cert and --tls-key, and for the name --tls-server-name; or else
+REDIS_TLS_CA, REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.`
+
+// serversTopic is a text of its own: cobra takes a command that does nothing for a topic of the help.
+func serversTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   serversUse,
+		Short: "How to name the servers, the user, the password and the TLS files",
+		Long:  serversHelp,
+	}
+}
+
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   helpName + " [COMMAND | TOPIC]",
+		Short: "Print the help of a command, or a topic",
+		Long: `Help prints the help of a command, as the command does with --help, or a topic. Without an
+argument it lists both. It never asks a server.`,
+		Example: `  locks help exec
+  locks help servers`,
+		Annotations: parts(`   0  the help was printed
+   2  there is no such command, and no such topic`, ""),
+		Args: atMostOne("command"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil {
+				err = aCommand(cmd.Root(), rest)
+			}
+			if err != nil {
+				return err
+			}
+			about.InitDefaultHelpFlag() // as about --help does
+			about.InitDefaultVersionFlag()
+			return about.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				names = namesOf(cmd.Root())
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// completionCommand is in the place of cobra's, which has a command for each shell, and says more of shells than of this
+// tool.
+func completionCommand() *cobra.Command {
+	plain := false
+	shells := map[string]func(*cobra.Command) error{
+		"bash": func(c *cobra.Command) error { return c.Root().GenBashCompletionV2(c.OutOrStdout(), !plain) },
+		"fish": func(c *cobra.Command) error { return c.Root().GenFishCompletion(c.OutOrStdout(), !plain) },
+		"powershell": func(c *cobra.Command) error {
+			if plain {
+				return c.Root().GenPowerShellCompletion(c.OutOrStdout())
+			}
+			return c.Root().GenPowerShellCompletionWithDesc(c.OutOrStdout())
+		},
+		"zsh": func(c *cobra.Command) error {
+			if plain {
+				return c.Root().GenZshCompletionNoDesc(c.OutOrStdout())
+			}
+			return c.Root().GenZshCompletion(c.OutOrStdout())
+		},
+	}
+	names := slices.Sorted(maps.Keys(shells))
+	cmd := &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "Print a script that lets a shell complete commands and flags",
+		Long: `Completion prints a script for SHELL: bash, fish, powershell or zsh. With it the shell
+completes the commands and flags of locks. It never changes the settings of the shell: load
+the script, or store it where the shell looks for such scripts.`,
+		Example: `  source <(locks completion bash)                                # for this session
+  locks completion bash > /etc/bash_completion.d/locks           # for each session, on Linux
+  locks completion zsh > "${fpath[1]}/_locks"
+  locks completion fish > ~/.config/fish/completions/locks.fish
+  locks completion powershell | Out-String | Invoke-Expression   # or into your profile`,
+		Annotations: parts(`   0  the script was printed
+   2  there is none for this shell`,
+			`In bash the script needs the package bash-completion. In zsh completion must be on: put the
+line 'autoload -U compinit; compinit' into ~/.zshrc. On macOS the folders of bash and zsh are
+etc/bash_completion.d and share/zsh/site-functions in the folder that brew --prefix prints.
+A new shell is the first to use a script that was stored.`),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := exactlyOne("the shell")(cmd, args); err != nil {
+				return err
+			}
+			if !slices.Contains(names, args[0]) {
+				return fmt.Errorf("there is no completion for %s: there are %s", shown(args[0]), strings.Join(names, ", "))
+			}
+			return nil
+		},
+		ValidArgs: names,
+		RunE:      func(cmd *cobra.Command, args []string) error { return shells[args[0]](cmd) },
+	}
+	cmd.Flags().BoolVar(&plain, "no-descriptions", false, "leave out what each command and flag is for")
+	return cmd
+}
