@@ -12,7 +12,7 @@ import (
 func TestDocQuotes(t *testing.T) {
 	t.Parallel()
 	for page, sources := range map[string][]string{
-		"fencing.md":     {"example_test.go", "sql.go", "touch.lua"},
+		"fencing.md":     {"example_test.go", "sql.go"},
 		"idempotency.md": {"idempotency.go"},
 	} {
 		from, err := quotes.Check("../" + page)

@@ -18,12 +18,13 @@ type Once struct {
 	Locks interface {
 		NewLock(name string) strategy.Lock
 	}
-	// Answers keeps the answers until somebody deletes them: a SQL, a Redis or an HTTP.
+	// Answers keeps the answers until somebody deletes them.
 	Answers interface {
 		Read(ctx context.Context, id string, h Holder) (string, error)
 		Write(ctx context.Context, id, value string, h Holder) error
 	}
-	Wait time.Duration // for a request of the same id that is under way; 0: not at all
+	// Wait is for a request of the same id that is under way; 0: not at all.
+	Wait time.Duration
 }
 
 var (

@@ -8,19 +8,20 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Rights are the least that a server's ACL has to allow a user of a variant: docs/run/security.md
+// Rights are the least that a server's ACL has to allow a user of a variant: docs/data/rights.md
 // has them to copy, and tests hold both to what real servers refuse.
 type Rights struct {
 	Variant string // its Name; also for the variants that Also names
 	Also    []string
-	Of      string // what options go with it, for the docs; empty: none
+	Title   string // what users call it; empty: the Variant
+	Note    string // what else to know, for the docs; empty: nothing
 	Parts   []Part
 }
 
 // A Part is one rule, as ACL SETUSER takes it.
 type Part struct {
 	Rule string
-	// Cost is what is lost without it; empty: there is no lock without it.
+	// Cost is what happens without it, as a sentence; empty: there is no lock without it.
 	Cost string
 	// Wait is the way to wait, if any, whose users cannot do without it, so that Check tells
 	// them.
@@ -57,22 +58,22 @@ const (
 // AllRights returns the sets, in the order of All.
 func AllRights() []Rights {
 	const (
-		order    = "order: what was sent before a time-out may take effect after what was sent later. So the undo of an acquire whose answer was lost is repeated for a TTL, and no two callers share a request"
-		looks    = "Check does not see a replica, or a server that evicts keys"
-		alive    = "nothing but entries in the server's ACL LOG: a refusal is a sign of life, too"
-		loads    = "Check does not load the scripts: the first locks on a server that is new do, and their client meets with NOSCRIPT, which your calls never see"
-		tidy     = "a connection for each transaction that comes to nothing"
-		inspect  = "Inspect, and so ForceRelease, of a lock that is held; a HeldError does not say for how long"
-		fifo     = "the queue: the first to ask when the lock is free gets it"
-		quiet    = "quiet waiting: a waiter that has asked again, because the holder keeps the lock, goes on asking after pauses"
-		gaveUp   = "a second, when an entry that was given up becomes the first in the queue"
-		wakeUp   = "wake-ups: a waiter asks again at the end of the holder's TTL, or earlier at random"
-		notified = "wake-ups of waiters that do not queue (WaitNotification)"
-		speed    = "time: the scripts need more commands"
-		lists    = "Inspect does not report the queue"
-		grants   = "one more message for each direct grant"
-		full     = "time, where Redis has no memory left: it refuses a renewal, and the lock is lost at its deadline"
-		stays    = "subscriptions end only with their connection, and waiters that have left count as waiting"
+		order    = "A request that was sent before a time-out may take effect after a later one. So the undo of an acquire whose answer was lost is repeated for a TTL, and no two callers share a request."
+		looks    = "`Check` does not see a replica, or a server that evicts keys."
+		alive    = "Nothing is lost, but the server's `ACL LOG` gets entries: a refusal, too, shows that the server lives."
+		loads    = "`Check` does not load the scripts. The first locks on a new server load them. The client then meets with `NOSCRIPT`, which your calls never see."
+		tidy     = "Each transaction that comes to nothing costs a connection."
+		inspect  = "`Inspect` and `ForceRelease` of a lock that is held fail. A `HeldError` does not say for how long the lock is held."
+		fifo     = "There is no queue: the first to ask when the lock is free gets it."
+		quiet    = "A waiter that has asked again, because the holder keeps the lock, goes on asking after pauses."
+		gaveUp   = "When an entry that a waiter gave up becomes the first in the queue, the others wait for a second."
+		wakeUp   = "Nothing wakes a waiter: it asks again at the end of the holder's TTL, or earlier at random."
+		notified = "Nothing wakes the waiters that do not queue (`WaitNotification`)."
+		speed    = "The scripts need more commands, and so more time."
+		lists    = "`Inspect` does not report the queue."
+		grants   = "Each direct grant needs one more message."
+		full     = "When Redis has no memory left, it refuses a renewal, and the lock is lost at its deadline."
+		stays    = "A subscription ends only with its connection, and waiters that have left count as waiting."
 	)
 	needed := func(rules ...string) (parts []Part) {
 		for _, r := range rules {
@@ -104,7 +105,7 @@ func AllRights() []Rights {
 			Parts: slices.Concat(needed(lockKey, "+getex", "+set", "+setnx", "+getset", "+del"), node),
 		},
 		{
-			Variant: "setnxgetset-watch", Of: "WithWatchTakeOver",
+			Variant: "setnxgetset-watch", Title: "`setnxgetset` with `WithWatchTakeOver`",
 			Parts: slices.Concat(needed(lockKey, "+getex", "+set", "+setnx", "+del", "+watch", "+multi", "+exec"),
 				optional(tidy, 0, "+unwatch", "+discard"), node),
 		},
@@ -113,18 +114,18 @@ func AllRights() []Rights {
 			Parts: slices.Concat(needed(lockKey, "+getex", "+set", "+pexpire", "+del"), optional(inspect, 0, "+pttl"), node),
 		},
 		{
-			Variant: "ifeq", Of: "on Valkey 9.0 or later (+delex in place of +delifeq on Redis 8.4 or later)",
+			Variant: "ifeq", Note: "For Valkey 9.0 or later. On Redis 8.4 or later write `+delex` in place of `+delifeq`.",
 			Parts: slices.Concat(needed(lockKey, "+getex", "+set", "+delifeq"), optional(inspect, 0, "+pttl"),
 				optional(full, 0, "+watch", "+multi", "+pexpire", "+exec"), optional(tidy, 0, "+unwatch", "+discard"),
 				told(strategy.WaitNotification, freeChan), node),
 		},
 		{
-			Variant: "luascript", Of: "WithoutFences does without the fence key and TIME",
+			Variant: "luascript", Note: "With `WithoutFences` leave out `~lock:{*}:fence` and `+time`.",
 			Parts: slices.Concat(needed(lockKey, fenceKey), scripts, needed("+get", "+getex", "+set", "+del", "+pttl", "+pexpire", "+time"),
 				told(strategy.WaitNotification, freeChan), node),
 		},
 		{
-			Variant: "fairqueue", Of: "also WithoutFences",
+			Variant: "fairqueue", Note: "`WithoutFences` needs the same rights.",
 			Parts: slices.Concat(needed(lockKey, queueKey, fenceKey), scripts, needed("+get", "+getex", "+set", "+del", "+pttl", "+pexpire", "+time"),
 				optional(speed, 0, "+exists", "+mget"), queued(queueChan), node),
 		},
@@ -147,15 +148,15 @@ func AllRights() []Rights {
 				optional(speed, 0, "+exists"), optional(fifo, strategy.WaitQueue, "+pexpire"), queued(readChan, writeChan), node),
 		},
 		{
-			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Of: "on each server",
+			Variant: "redlock", Also: []string{"redlock-1", "redlock-3", "redlock-2-dead"}, Note: "On each server.",
 			Parts: slices.Concat(quorum, guard, told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
-			Variant: "redlock-fenced", Of: "WithFences, on each server (+persist in place of +pexpireat if Options.FenceTTL is negative)",
+			Variant: "redlock-fenced", Title: "`redlock` with `WithFences`", Note: "On each server. If `Options.FenceTTL` is negative, write `+persist` in place of `+pexpireat`.",
 			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget", "+pexpireat"), told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
-			Variant: "redlock-unguarded", Of: "WithoutGuard, on each server",
+			Variant: "redlock-unguarded", Title: "`redlock` with `WithoutGuard`", Note: "On each server.",
 			Parts: slices.Concat(quorum, told(strategy.WaitNotification, freeChan), node),
 		},
 	}
@@ -175,30 +176,113 @@ func RightsOf(variant string) (Rights, error) {
 	return Rights{}, fmt.Errorf("subjects: no rights are known of %q", variant)
 }
 
-// RightsPage is the sets as docs/run/security.md has them.
+// title is what users call the variant.
+func (r Rights) title() string {
+	if r.Title != "" {
+		return r.Title
+	}
+	return "`" + r.Variant + "`"
+}
+
+const rightsHead = `<!-- go test ./internal/testkit/subjects -run TestSecurityPage -update writes this page from rights.go -->
+
+# Rights of each strategy
+
+Paste the two lines of your strategy into an open ` + "`redis-cli`" + `, with a name and a password of your own. The first line has the
+least rights: without one of them there is no lock. The second line adds what you may leave out, at the cost that the
+table names. [Security](../run/security.md#rights) says what other rights a program can need, and how to keep
+users in a file.
+
+## What you may leave out
+
+| rules | of | without them |
+|---|---|---|
+`
+
+// RightsPage is docs/data/rights.md: the sets, and once for all of them what may be left out.
 func RightsPage() string {
 	var b strings.Builder
-	for _, r := range AllRights() {
-		title := "`" + r.Variant + "`"
-		if names := slices.Concat([]string{r.Variant}, r.Also); len(names) > 1 {
-			title = "`" + strings.Join(names, "`, `") + "`"
+	b.WriteString(rightsHead)
+	sets := AllRights()
+	for _, r := range costs(sets) {
+		rules := "`" + strings.Join(r.rules, "` `") + "`"
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.ReplaceAll(rules, "|", `\|`), among(sets, r.of), r.cost)
+	}
+	b.WriteString("\n## The lines\n")
+	for _, r := range sets {
+		fmt.Fprintf(&b, "\n### %s\n\n", r.title())
+		if r.Note != "" {
+			fmt.Fprintf(&b, "%s\n\n", r.Note)
 		}
-		fmt.Fprintf(&b, "\n### %s\n\n", title)
-		if r.Of != "" {
-			fmt.Fprintf(&b, "%s%s.\n\n", strings.ToUpper(r.Of[:1]), r.Of[1:])
+		var more []string
+		for _, p := range r.Parts {
+			if p.Cost != "" {
+				more = append(more, p.Rule)
+			}
 		}
-		fmt.Fprintf(&b, "```\nACL SETUSER locker reset on >password %s\n```\n\n", r.Line(true))
-		fmt.Fprintf(&b, "Least: `%s`\n\n| may be left out | what that costs |\n|---|---|\n", r.Line(false))
-		var rules []string
-		optional := slices.DeleteFunc(slices.Clone(r.Parts), func(p Part) bool { return p.Cost == "" })
-		for i, p := range optional {
-			rules = append(rules, "`"+strings.ReplaceAll(p.Rule, "|", `\|`)+"`") // it stands in a table
-			if i+1 < len(optional) && optional[i+1].Cost == p.Cost {
+		fmt.Fprintf(&b, "```\nACL SETUSER locker reset on >password %s\nACL SETUSER locker %s\n```\n", r.Line(false), strings.Join(more, " "))
+	}
+	return b.String()
+}
+
+// A costRow is a row of the page's table: rules that cost the same in the same sets.
+type costRow struct {
+	cost  string
+	rules []string
+	of    []string // titles
+}
+
+// costs returns the rows, those of one cost together, in the order in which the sets have them.
+func costs(sets []Rights) []costRow {
+	var order []Part   // each once
+	var first []string // each cost once
+	of := map[Part][]string{}
+	for _, r := range sets {
+		for _, p := range r.Parts {
+			if p.Cost == "" {
 				continue
 			}
-			fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(rules, " "), p.Cost)
-			rules = nil
+			p.Wait = 0
+			if of[p] == nil {
+				order = append(order, p)
+			}
+			if !slices.Contains(first, p.Cost) {
+				first = append(first, p.Cost)
+			}
+			of[p] = append(of[p], r.title())
 		}
 	}
-	return b.String() + "\n"
+	var rows []costRow
+	for _, cost := range first {
+		begin := len(rows)
+		for _, p := range order {
+			if p.Cost != cost {
+				continue
+			}
+			i := slices.IndexFunc(rows[begin:], func(r costRow) bool { return slices.Equal(r.of, of[p]) })
+			if i < 0 {
+				rows = append(rows, costRow{cost: cost, of: of[p]})
+				i = len(rows) - 1 - begin
+			}
+			rows[begin+i].rules = append(rows[begin+i].rules, p.Rule)
+		}
+	}
+	return rows
+}
+
+// among names some of the sets in few words.
+func among(sets []Rights, of []string) string {
+	var others []string
+	for _, r := range sets {
+		if !slices.Contains(of, r.title()) {
+			others = append(others, r.title())
+		}
+	}
+	switch {
+	case len(others) == 0:
+		return "all"
+	case len(others) < len(of):
+		return "all but " + strings.Join(others, ", ")
+	}
+	return strings.Join(of, ", ")
 }

@@ -614,27 +614,26 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 
 var whole = flag.Bool("all", false, "hold the suite on every strategy as a user with the least rights, not only on fairqueue, and on transactions that a replica confirms")
 
-var update = flag.Bool("update", false, "write docs/run/security.md again, where it is made of AllRights")
+var update = flag.Bool("update", false, "write docs/data/rights.md again")
 
-// TestSecurityPage: docs/run/security.md has the sets.
+// TestSecurityPage: docs/data/rights.md has the sets, and docs/run/security.md quotes one of them.
 func TestSecurityPage(t *testing.T) {
-	const page, from, to = "../../../docs/run/security.md", "<!-- rights: go test ./internal/testkit/subjects -run TestSecurityPage -update -->\n", "<!-- end of rights -->\n"
-	text, err := os.ReadFile(page)
+	const page, quoting, quoted = "../../../docs/data/rights.md", "../../../docs/run/security.md", "fairqueue"
+	want := RightsPage()
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(page); err != nil || string(got) != want {
+		t.Errorf("%s (%v) has\n%s\nwant\n%s", page, err, got, want)
+	}
+	r, err := RightsOf(quoted)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, ok := strings.Cut(string(text), from)
-	got, after, ok2 := strings.Cut(rest, to)
-	if !ok || !ok2 {
-		t.Fatalf("%s has not both %q and %q", page, from, to)
-	}
-	want := RightsPage()
-	if *update {
-		if err := os.WriteFile(page, []byte(before+from+want+to+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if got != want {
-		t.Errorf("%s has\n%s\nwant\n%s", page, got, want)
+	if text, err := os.ReadFile(quoting); err != nil || !strings.Contains(string(text), " "+r.Line(false)+"\n") {
+		t.Errorf("%s (%v) has not the least rights of %s: %s", quoting, err, quoted, r.Line(false))
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
+var work func(context.Context) error
+
 // A Storage locks by name, as a certmagic.Storage does.
 type Storage struct {
 	locks strategy.Strategy // with Options.MaxHold
