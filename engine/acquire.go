@@ -107,9 +107,6 @@ func (l *lock) acquire(ctx context.Context, asked time.Time) (*lease, error) {
 
 // waitsForItself returns an error if ctx is that of a lease that keeps the caller out for as long as it is held.
 func (t *target) waitsForItself(ctx context.Context) error {
-	if t.c.sharer == nil {
-		return nil
-	}
 	outer, _ := ctx.Value(withinKey{}).(*within)
 	for ; outer != nil; outer = outer.outer {
 		if outer.c.shared == t.c.shared && outer.claim.Key == t.key && outer.Err() == nil && t.c.sharer.Excludes(outer.claim.Share, t.share) {
