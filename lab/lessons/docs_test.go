@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -54,5 +55,23 @@ func TestChoosingPage(t *testing.T) {
 		} else if strings.ToLower(m[1]) != "lesson "+strconv.Itoa(l.Number) {
 			t.Errorf("%s leads to lesson %d", m[0], l.Number)
 		}
+	}
+}
+
+// TestNumbers: a page that says how many lessons or faults there are is right.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	want := map[string]int{"lessons": len(lessons.All()), "faults": len(faults.All())}
+	found := map[string]bool{}
+	for _, name := range []string{"../README.md", "../CHANGELOG.md", "README.md", "learn/evolution.md", "learn/faults.md"} {
+		for _, m := range regexp.MustCompile(`(\d+) (lessons|faults)\b`).FindAllStringSubmatch(page(t, name), -1) {
+			found[m[2]] = true
+			if m[1] != strconv.Itoa(want[m[2]]) {
+				t.Errorf("%s says %s, want %d", name, m[0], want[m[2]])
+			}
+		}
+	}
+	if len(found) != len(want) {
+		t.Errorf("pages give numbers of %v, want of lessons and of faults: the test has lost its sight", found)
 	}
 }
