@@ -1,13 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // The help of a command has these parts in this order: the usage line, the Long text, which is a short paragraph, the
 // examples, the flags, the exit status, and all that there is to say besides. cobra knows no field for the last two.
@@ -36,7 +29,7 @@ Examples:
 {{.Example}}{{end}}{{if .HasAvailableSubCommands}}
 
 Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "` + helpName + `")}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasHelpSubCommands}}
 
 Topics, for '{{.CommandPath}} ` + helpName + ` TOPIC':{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .Runnable}}
@@ -113,58 +106,4 @@ argument it lists both. It never asks a server.`,
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-}
-
-// completionCommand is in the place of cobra's, which has a command for each shell, and says more of shells than of this
-// tool.
-func completionCommand() *cobra.Command {
-	plain := false
-	shells := map[string]func(*cobra.Command) error{
-		"bash": func(c *cobra.Command) error { return c.Root().GenBashCompletionV2(c.OutOrStdout(), !plain) },
-		"fish": func(c *cobra.Command) error { return c.Root().GenFishCompletion(c.OutOrStdout(), !plain) },
-		"powershell": func(c *cobra.Command) error {
-			if plain {
-				return c.Root().GenPowerShellCompletion(c.OutOrStdout())
-			}
-			return c.Root().GenPowerShellCompletionWithDesc(c.OutOrStdout())
-		},
-		"zsh": func(c *cobra.Command) error {
-			if plain {
-				return c.Root().GenZshCompletionNoDesc(c.OutOrStdout())
-			}
-			return c.Root().GenZshCompletion(c.OutOrStdout())
-		},
-	}
-	names := slices.Sorted(maps.Keys(shells))
-	cmd := &cobra.Command{
-		Use:   "completion SHELL",
-		Short: "Print a script that lets a shell complete commands and flags",
-		Long: `Completion prints a script for SHELL: bash, fish, powershell or zsh. With it the shell
-completes the commands and flags of locks. It never changes the settings of the shell: load
-the script, or store it where the shell looks for such scripts.`,
-		Example: `  source <(locks completion bash)                                # for this session
-  locks completion bash > /etc/bash_completion.d/locks           # for each session, on Linux
-  locks completion zsh > "${fpath[1]}/_locks"
-  locks completion fish > ~/.config/fish/completions/locks.fish
-  locks completion powershell | Out-String | Invoke-Expression   # or into your profile`,
-		Annotations: parts(`   0  the script was printed
-   2  there is none for this shell`,
-			`In bash the script needs the package bash-completion. In zsh completion must be on: put the
-line 'autoload -U compinit; compinit' into ~/.zshrc. On macOS the folders of bash and zsh are
-etc/bash_completion.d and share/zsh/site-functions in the folder that brew --prefix prints.
-A new shell is the first to use a script that was stored.`),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := exactlyOne("the shell")(cmd, args); err != nil {
-				return err
-			}
-			if !slices.Contains(names, args[0]) {
-				return fmt.Errorf("there is no completion for %s: there are %s", shown(args[0]), strings.Join(names, ", "))
-			}
-			return nil
-		},
-		ValidArgs: names,
-		RunE:      func(cmd *cobra.Command, args []string) error { return shells[args[0]](cmd) },
-	}
-	cmd.Flags().BoolVar(&plain, "no-descriptions", false, "leave out what each command and flag is for")
-	return cmd
 }

@@ -10,7 +10,6 @@
 //	locks bootstrap --help
 //	locks script --help
 //	locks man --help
-//	locks completion --help
 //	locks help servers
 //
 // It exits with 0 when it did what was asked for, 1 when it could not, 2 when it did
@@ -65,7 +64,7 @@ what runs on them. There are several algorithms for a lock: --strategy names one
 	root.Flags().VarPF(&helpFlag{root: root}, helpName, "h", "help for locks").NoOptDefVal = "true"
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(),
-		bootstrapCommand(), scriptCommand(), manCommand(), completionCommand(), serversTopic())
+		bootstrapCommand(), scriptCommand(), manCommand(), serversTopic())
 	root.AddCommand(watchCommands()...)
 	return root
 }

@@ -40,7 +40,7 @@ func writeManual(root *cobra.Command, dir string) error {
 		return err
 	}
 	for _, cmd := range append(root.Commands(), root) {
-		if cmd.Hidden || cmd.Name() == helpName || cmd.IsAdditionalHelpTopicCommand() {
+		if cmd != root && !hasPage(cmd) {
 			continue
 		}
 		var b bytes.Buffer
@@ -50,6 +50,11 @@ func writeManual(root *cobra.Command, dir string) error {
 		}
 	}
 	return nil
+}
+
+// hasPage reports whether a command is one of this tool, and not cobra's.
+func hasPage(cmd *cobra.Command) bool {
+	return cmd.IsAvailableCommand() && cmd.Name() != helpName && cmd.Name() != "completion"
 }
 
 // pageOf is the name of a command's page, as of git's.
@@ -87,7 +92,7 @@ func writePage(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprint(w, ".SH SEE ALSO\n")
 	var others []string
 	for _, c := range append([]*cobra.Command{root}, root.Commands()...) {
-		if c != cmd && (c == root || c.IsAvailableCommand()) {
+		if c != cmd && (c == root || hasPage(c)) {
 			others = append(others, fmt.Sprintf("\\fB%s\\fR(1)", escape(pageOf(c))))
 		}
 	}

@@ -71,6 +71,9 @@ func TestManual(t *testing.T) {
 		t.Errorf("there are %d pages, want those of locks and its %d commands", len(all), seen)
 	}
 	for page, text := range all {
+		if strings.Contains(text, `\fBlocks\-completion\fR(1)`) {
+			t.Errorf("%s leads to the page of completion, which there is not", page)
+		}
 		for line := range strings.Lines(text) {
 			if (line[0] == '.' || line[0] == '\'') && !request.MatchString(line) || strings.Contains(line, "exec-watch") {
 				t.Errorf("%s: %q is no request that a page has, or is not for users", page, line)
