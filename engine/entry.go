@@ -126,14 +126,20 @@ func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err 
 		}
 		ln.full = held && c.Line != "" && a.Place == 0
 	}
-	t := ln.turn
-	ln.turn = nil
+	t, given := ln.turn, w.lease != nil
+	if ln.turn = nil; given {
+		ln.out(w)
+	}
 	if l == nil {
 		ln.on(refused)
 		return
 	}
 	if t == nil {
 		t = newTurn()
+	}
+	if given {
+		ln.give(l)
+		w = nil
 	}
 	ln.gotHolds(w, l, t, a.Holds, max(a.Holds, 1) >= c.Holds)
 }
@@ -165,22 +171,24 @@ func (ln *line) inherit(w *waiter) step {
 	return take
 }
 
-// gotHolds is got for a grant of several holds: the others are for those who are first then. It gives back the holds that nobody wants.
+// gotHolds is got for a grant of several holds: the others are for those who are first then.
 func (ln *line) gotHolds(w *waiter, l *lease, t *turn, holds int32, room bool) {
 	ln.got(w, l, t, room)
 	for i := 1; i < int(holds); i++ {
-		other := l.hold(i)
-		if len(ln.waiters) > 0 && ln.waiters[0].c == l.c && ln.waiters[0].share == l.claim.Share {
-			next := ln.waiters[0]
-			if other.turn = newTurn(); next.named != "" {
-				other.claim.Owner = next.named
-			}
-			ln.out(next)
-			next.post(other)
-		} else {
-			ln.later(other.giveBack)
-		}
+		ln.give(l.hold(i))
 	}
+}
+
+// give gives the first waiter a hold of its own, l. If it does not want that, nobody gets it.
+func (ln *line) give(l *lease) {
+	if len(ln.waiters) == 0 || ln.waiters[0].c != l.c || ln.waiters[0].share != l.claim.Share {
+		ln.later(l.giveBack)
+		return
+	}
+	w := ln.waiters[0]
+	l.claim.Owner, l.turn = cmp.Or(w.named, l.claim.Token), newTurn()
+	ln.out(w)
+	w.post(l)
 }
 
 // hold is the lease of the i-th hold of l's grant.

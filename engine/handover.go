@@ -90,8 +90,8 @@ func (ls *lines) succeed(l *lease, c driver.Claim) (s succession) {
 	if alone {
 		ln.unhold()
 	}
-	var w *waiter // the first, unless it makes an attempt
-	if len(ln.waiters) > 0 && ln.state != asking {
+	var w *waiter // the first; nil also while a first attempt is under way, whose caller comes before it
+	if len(ln.waiters) > 0 && (ln.state != asking || !alone && ln.head != nil) {
 		w = ln.waiters[0]
 	}
 	switch {
@@ -141,7 +141,10 @@ func (ln *line) handOver(l *lease, c driver.Claim, w *waiter) {
 	if next.turn.line != nil {
 		ln.holder = next
 	}
-	ln.out(w)
+	acting := ln.head
+	if ln.out(w); ln.state == asking {
+		ln.head = acting // until its attempt is answered, which is then for the next
+	}
 	w.post(next)
 }
 

@@ -128,7 +128,7 @@ func (ln *line) later(do func()) { ln.effects = append(ln.effects, do) }
 // settle withdraws an entry that the first waiter cannot use, makes that waiter the head, and drops the line when it has nothing to
 // do.
 func (ln *line) settle() {
-	if e := ln.entry; e != nil && ln.state != passing && (len(ln.waiters) == 0 || !e.suits(ln.waiters[0])) {
+	if e := ln.entry; e != nil && ln.state != passing && ln.state != asking && (len(ln.waiters) == 0 || !e.suits(ln.waiters[0])) {
 		ln.entry = nil
 		ln.later(func() { e.c.undo(e.claim) })
 	}

@@ -247,8 +247,9 @@ func (w *waiter) ask(ctx context.Context) (*lease, error) {
 	patient, done := outlast(ctx, w.c.o.OpTimeout/20)
 	l, a, err := w.attempt(patient, c, w.n)
 	done()
-	goesOn := w.worthWaiting(ctx, err)
+	goesOn, given := w.worthWaiting(ctx, err), false
 	w.ln.change(func() {
+		given = w.lease != nil
 		w.ln.headAnswered(w, c, l, a, err, start)
 		switch {
 		case err == nil:
@@ -262,6 +263,8 @@ func (w *waiter) ask(ctx context.Context) (*lease, error) {
 		}
 	})
 	switch {
+	case given: // a share, meanwhile
+		return nil, nil
 	case err == nil:
 		return l, nil
 	case !goesOn:
