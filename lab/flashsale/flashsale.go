@@ -16,6 +16,7 @@
 package flashsale
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -34,11 +35,6 @@ const (
 	Goods     = 10
 	Processes = 2
 	Buyers    = 15 // in each process
-)
-
-const (
-	usualThink    = 2 * time.Millisecond
-	usualPatience = 20 * time.Second
 )
 
 // Form is how a buyer meets a lock that another holds.
@@ -71,6 +67,9 @@ func (w Way) String() string {
 	return w.Name + ", " + string(w.Form)
 }
 
+// isLeftOut: in no sale is what stands aside, or what several hold at a time.
+func isLeftOut(v subjects.Variant) bool { return v.Aside || v.Several() }
+
 // Ways returns the ways to buy, and the strategies that take more servers than there
 // are, which are left out.
 func Ways(variants []subjects.Variant, servers int) (ways, leftOut []Way) {
@@ -79,7 +78,7 @@ func Ways(variants []subjects.Variant, servers int) (ways, leftOut []Way) {
 		for _, v := range variants {
 			w := Way{Name: v.Name, Form: form, Summary: v.Summary, Servers: v.Servers}
 			switch {
-			case v.Aside || v.Several():
+			case isLeftOut(v):
 			case v.Servers <= servers:
 				ways = append(ways, w)
 			case form == Blocking: // told once
@@ -107,8 +106,6 @@ type Config struct {
 
 	// Progress, if set, hears before each way how many are done, of how many.
 	Progress func(next Way, done, all int)
-
-	told []*redistest.Server // to vote, for the time of the sale
 }
 
 // A Report is what came of it.
@@ -179,12 +176,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // is marked as interrupted, and the error is ctx's cause. Any other error means that
 // the servers or the processes failed. In all cases no process and no key is left.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
-	if c.Think == 0 {
-		c.Think = usualThink
-	}
-	if c.Patience == 0 {
-		c.Patience = usualPatience
-	}
+	j := job{Run: prefix + rand.Text(), Think: cmp.Or(c.Think, 2*time.Millisecond), Patience: cmp.Or(c.Patience, 20*time.Second)}
 	r = &Report{
 		Version: c.Version,
 		Began:   time.Now().UTC().Truncate(time.Millisecond),
@@ -193,23 +185,21 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 			Comparable: c.Kind != redistest.Embedded,
 		},
 		Goods: Goods, Processes: Processes, Buyers: Processes * Buyers,
-		Think: millis(c.Think), Patience: millis(c.Patience),
+		Think: millis(j.Think), Patience: millis(j.Patience),
 		Results: []Result{},
 	}
 	var ways []Way
 	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
-	id := prefix + rand.Text()
-	var t *team
-	sold := slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool { return v.Aside || v.Several() })
-	c.told, err = subjects.Bootstrap(ctx, sold, c.Servers)
+	sold := slices.DeleteFunc(slices.Clone(c.Variants), isLeftOut)
+	told, err := subjects.Bootstrap(ctx, sold, c.Servers)
+	for _, s := range told {
+		j.Told = append(j.Told, slices.Index(c.Servers, s))
+	}
 	defer func() {
 		if ctx.Err() != nil {
 			r.Interrupted, err = true, context.Cause(ctx)
 		}
-		if t != nil {
-			t.end() // before the sweep: they may still write
-		}
-		if e := sweep(ctx, c.Servers, c.told, id); e != nil {
+		if e := j.sweep(ctx, c.Servers); e != nil {
 			err = errors.Join(err, e)
 		}
 	}()
@@ -220,21 +210,13 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 		if c.Progress != nil {
 			c.Progress(w, i, len(ways))
 		}
-		if t == nil {
-			if t, err = gather(c); err != nil {
-				return r, err
-			}
-		}
-		result, err := c.hold(ctx, t, w, id, fmt.Sprintf("%s-%d", id, i))
+		j.Way, j.Sale = w, fmt.Sprintf("%s-%d", j.Run, i)
+		result, err := j.hold(ctx, c.Servers)
 		if ctx.Err() != nil {
 			return r, nil // the result may be what it is for that reason alone
 		}
 		if err != nil {
 			return r, fmt.Errorf("%v: %w", w, err)
-		}
-		if t.broken != nil {
-			t.end()
-			t = nil // others will do the next
 		}
 		r.Results = append(r.Results, *result)
 	}
@@ -244,6 +226,15 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 // prefix begins what all keys of this package, and names of locks, have in them.
 const prefix = "flashsale-"
 
+// A job is one sale.
+type job struct {
+	Way             Way
+	Run, Sale       string // what all keys of the run have in them, and those of this sale
+	Told            []int  // the servers that were told to vote, for the time of the run
+	Process         int    // which of the children this is
+	Think, Patience time.Duration
+}
+
 // The keys of a sale. One that tells the goods' slot of a cluster keeps them together,
 // which the script needs.
 func goodsKey(sale string) string  { return "{" + sale + "}:goods" }
@@ -251,44 +242,31 @@ func ordersKey(sale string) string { return "{" + sale + "}:orders" }
 
 // hold holds one sale. An error is the server's; what goes wrong among the processes
 // is in the result.
-func (c *Config) hold(ctx context.Context, t *team, w Way, run, sale string) (*Result, error) {
-	conn, err := c.Servers[0].Pool().GetContext(ctx)
+func (j job) hold(ctx context.Context, servers []*redistest.Server) (*Result, error) {
+	conn, err := servers[0].Pool().GetContext(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if _, err := redis.DoContext(conn, ctx, "SET", goodsKey(sale), Goods); err != nil {
+	if _, err := redis.DoContext(conn, ctx, "SET", goodsKey(j.Sale), Goods); err != nil {
 		return nil, err
 	}
-	tallies := t.sell(ctx, job{Way: w, Run: run, Told: places(c.Servers, c.told), Sale: sale, Buyers: Buyers, Think: c.Think, Patience: c.Patience})
-
-	r := &Result{Way: w, Want: Exact}
-	if w.Name == NoLock {
+	r := &Result{Way: j.Way, Want: Exact}
+	if j.Way.Name == NoLock {
 		r.Want = Oversold
 	}
-	believed := 0
-	for _, y := range tallies {
-		believed += y.Sold
-		r.EmptyHanded += y.EmptyHanded
-		r.GaveUp += y.GaveUp
-		r.Failed += y.Failed
-		r.Refused += y.Refused
-		r.Attempts += y.Attempts
-		r.Commands += y.Commands
-		r.Took = max(r.Took, millis(y.Took))
-		r.Errors = append(r.Errors, y.Errors...)
-	}
-	if t.broken != nil {
-		r.Verdict, r.Errors = Wrong, append(r.Errors, t.broken.Error())
+	if err := r.sell(ctx, j, servers); err != nil {
+		r.Verdict, r.Errors = Wrong, append(r.Errors, err.Error())
 		return r, nil // the books may still change, or be gone
 	}
-	if r.Left, err = redis.Int(redis.DoContext(conn, ctx, "GET", goodsKey(sale))); err != nil {
+	if r.Left, err = redis.Int(redis.DoContext(conn, ctx, "GET", goodsKey(j.Sale))); err != nil {
 		return nil, err
 	}
-	orders, err := redis.Strings(redis.DoContext(conn, ctx, "LRANGE", ordersKey(sale), 0, -1))
+	orders, err := redis.Strings(redis.DoContext(conn, ctx, "LRANGE", ordersKey(j.Sale), 0, -1))
 	if err != nil {
 		return nil, err
 	}
+	believed := r.Sold
 	r.Sold, r.Oversold = len(orders), max(0, len(orders)-Goods)
 	slices.Sort(orders)
 	once := len(slices.Compact(orders)) == r.Sold // nobody bought twice
@@ -307,54 +285,43 @@ func verdictOf(r *Result, agreed bool) Balance {
 	return Wrong
 }
 
-// places are where some of the servers stand.
-func places(servers, some []*redistest.Server) (at []int) {
-	for i, s := range servers {
-		if slices.Contains(some, s) {
-			at = append(at, i)
-		}
-	}
-	return at
-}
-
 // sweep removes every key of a run, and undoes the settings of the servers for it. It is
 // done also when ctx is over.
-func sweep(ctx context.Context, servers, told []*redistest.Server, run string) error {
+func (j job) sweep(ctx context.Context, servers []*redistest.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
+	var told []*redistest.Server
+	for _, i := range j.Told {
+		told = append(told, servers[i])
+	}
 	if err := subjects.UndoBootstrap(ctx, told); err != nil {
 		return err
 	}
 	for _, s := range servers {
-		if err := sweepOne(ctx, s.Pool(), run); err != nil {
-			return fmt.Errorf("keys with %s in them may be left at %s: %w", run, s.Addr(), err)
+		if err := sweep(ctx, s.Pool(), j.Run); err != nil {
+			return fmt.Errorf("keys with %s in them may be left at %s: %w", j.Run, s.Addr(), err)
 		}
 	}
 	return nil
 }
 
-func sweepOne(ctx context.Context, pool *redis.Pool, run string) error {
+func sweep(ctx context.Context, pool *redis.Pool, run string) error {
 	conn, err := pool.GetContext(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	for cursor := "0"; ; {
+		var keys []any
 		page, err := redis.Values(redis.DoContext(conn, ctx, "SCAN", cursor, "MATCH", "*"+run+"*", "COUNT", 1000))
-		if err != nil {
+		if err == nil {
+			_, err = redis.Scan(page, &cursor, &keys)
+		}
+		if err == nil && len(keys) > 0 {
+			_, err = redis.DoContext(conn, ctx, "DEL", keys...)
+		}
+		if err != nil || cursor == "0" {
 			return err
-		}
-		var keys []string
-		if _, err := redis.Scan(page, &cursor, &keys); err != nil {
-			return err
-		}
-		if len(keys) > 0 {
-			if _, err := redis.DoContext(conn, ctx, "DEL", redis.Args{}.AddFlat(keys)...); err != nil {
-				return err
-			}
-		}
-		if cursor == "0" {
-			return nil
 		}
 	}
 }

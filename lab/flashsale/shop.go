@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +19,10 @@ import (
 
 // A shop is one sale as the buyers of one process meet it.
 type shop struct {
-	pool     *redis.Pool   // of the server with the goods
-	goods    string        // the key of how many are left
-	orders   string        // the key of the list of those who have bought
-	lock     strategy.Lock // nil: of no use for this way of buying
-	think    time.Duration
-	patience time.Duration
+	job
+	pool          *redis.Pool   // of the server with the goods
+	goods, orders string        // the keys of how many are left, and of the list of those who have bought
+	lock          strategy.Lock // nil: of no use for this way of buying
 
 	looking  sync.WaitGroup // buyers who have not looked yet
 	attempts atomic.Int64
@@ -37,6 +36,15 @@ type buying func(ctx context.Context, buyer string) (sold bool, err error)
 // errPatience ends the wait of a buyer who has waited too long.
 var errPatience = errors.New("out of patience")
 
+// looks is a buyer's look at the goods, and what it thinks until it writes.
+func (s *shop) looks(ctx context.Context, conn redis.Conn, think func()) (left int, err error) {
+	if left, err = redis.Int(redis.DoContext(conn, ctx, "GET", s.goods)); err != nil {
+		return 0, err
+	}
+	think()
+	return left, context.Cause(ctx) // which has ended if the lock is lost, say
+}
+
 // lookAndBuy is what is wrong without a lock: between the look and the write, others
 // look at the same goods. think passes the time between the two.
 func (s *shop) lookAndBuy(ctx context.Context, buyer string, think func()) (sold bool, err error) {
@@ -45,16 +53,9 @@ func (s *shop) lookAndBuy(ctx context.Context, buyer string, think func()) (sold
 		return false, err
 	}
 	defer conn.Close()
-	left, err := redis.Int(redis.DoContext(conn, ctx, "GET", s.goods))
-	if err != nil {
+	left, err := s.looks(ctx, conn, think)
+	if err != nil || left <= 0 {
 		return false, err
-	}
-	think()
-	if ctx.Err() != nil { // the lock is lost, say
-		return false, context.Cause(ctx)
-	}
-	if left <= 0 {
-		return false, nil
 	}
 	// Not with ctx: who has begun to write must finish, or the books are wrong.
 	if _, err := conn.Do("SET", s.goods, left-1); err != nil {
@@ -78,7 +79,7 @@ func (s *shop) noLock(ctx context.Context, buyer string) (bool, error) {
 
 // blocking waits for the lock.
 func (s *shop) blocking(ctx context.Context, buyer string) (bool, error) {
-	lease, err := waitFor(ctx, s.lock, s.patience)
+	lease, err := waitFor(ctx, s.lock, s.Patience)
 	if err != nil {
 		return false, err
 	}
@@ -102,7 +103,7 @@ func waitFor(ctx context.Context, l strategy.Lock, patience time.Duration) (stra
 // nonBlocking asks once. A refused buyer presses the button again a little later, as
 // people do, until the patience is over.
 func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
-	bounded, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
+	bounded, cancel := context.WithTimeoutCause(ctx, s.Patience, errPatience)
 	defer cancel()
 	for n := 0; ; n++ {
 		lease, err := s.lock.TryAcquire(bounded)
@@ -123,18 +124,14 @@ func (s *shop) nonBlocking(ctx context.Context, buyer string) (bool, error) {
 // mayRetry reports whether a refused buyer may have more luck later: another holds the
 // lock, or the servers did not agree in time. A server that refuses a request refuses it again.
 func mayRetry(err error) bool {
-	for _, e := range []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrNoQuorum, strategy.ErrUnknown} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	again := []error{strategy.ErrHeld, strategy.ErrLost, strategy.ErrNoQuorum, strategy.ErrUnknown}
+	return slices.ContainsFunc(again, func(e error) bool { return errors.Is(err, e) })
 }
 
 func (s *shop) buyUnder(ctx context.Context, lease strategy.Lease, buyer string) (sold bool, err error) {
 	held, cancel := lease.Context(ctx)
 	defer cancel()
-	sold, err = s.lookAndBuy(held, buyer, func() { wait.For(held, s.think) })
+	sold, err = s.lookAndBuy(held, buyer, func() { wait.For(held, s.Think) })
 	if e := lease.Release(ctx); !errors.Is(e, strategy.ErrUnknown) { // that is repeated in the background
 		err = errors.Join(err, e)
 	}
@@ -155,28 +152,15 @@ func (s *shop) optimistic(ctx context.Context, buyer string) (bool, error) {
 		if _, err := redis.DoContext(conn, ctx, "WATCH", s.goods); err != nil {
 			return false, err
 		}
-		left, err := redis.Int(redis.DoContext(conn, ctx, "GET", s.goods))
-		if err != nil {
+		left, err := s.looks(ctx, conn, func() { wait.For(ctx, s.Think) })
+		if err != nil || left <= 0 {
 			return false, err
-		}
-		wait.For(ctx, s.think)
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		}
-		if left <= 0 {
-			return false, nil
 		}
 		for _, cmd := range [][]any{{"MULTI"}, {"SET", s.goods, left - 1}, {"RPUSH", s.orders, buyer}} {
-			if err := conn.Send(cmd[0].(string), cmd[1:]...); err != nil {
-				return false, err
-			}
+			conn.Send(cmd[0].(string), cmd[1:]...) // an error comes with the answer
 		}
-		done, err := conn.Do("EXEC")
-		if err != nil {
-			return false, err
-		}
-		if done != nil {
-			return true, nil
+		if done, err := conn.Do("EXEC"); err != nil || done != nil {
+			return err == nil, err
 		}
 		s.refused.Add(1)
 	}
@@ -198,52 +182,36 @@ func (s *shop) atomicScript(ctx context.Context, buyer string) (bool, error) {
 	return redis.Bool(buyScript.Do(conn, s.goods, s.orders, buyer))
 }
 
-// A tally is how the buyers of one process fared.
-type tally struct {
-	Sold        int           `json:"sold"`
-	EmptyHanded int           `json:"empty_handed"` // told that it is sold out
-	GaveUp      int           `json:"gave_up"`      // out of patience
-	Failed      int           `json:"failed"`       // by an error
-	Attempts    int           `json:"attempts"`
-	Refused     int           `json:"refused"`
-	Commands    int64         `json:"commands"`
-	Took        time.Duration `json:"took"`
-	Errors      []string      `json:"errors,omitempty"` // of those who gave up or failed, each once
-}
-
 // mostErrors are reported of one process: they tend to say the same.
 const mostErrors = 3
 
 // sell lets the buyers in, all at once, and returns when the last one has left.
-func (s *shop) sell(ctx context.Context, buyers []string, buy buying) tally {
-	var t tally
+func (s *shop) sell(ctx context.Context, buy buying) (r Result) {
 	var mu sync.Mutex
-	seen := map[string]bool{}
 	leave := func(sold bool, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case err == nil && sold:
-			t.Sold++
+			r.Sold++
 		case err == nil:
-			t.EmptyHanded++
+			r.EmptyHanded++
 		case errors.Is(err, errPatience):
-			t.GaveUp++
+			r.GaveUp++
 		default:
-			t.Failed++
+			r.Failed++
 		}
-		if err != nil && !seen[err.Error()] && len(t.Errors) < mostErrors {
-			seen[err.Error()] = true
-			t.Errors = append(t.Errors, err.Error())
+		if err != nil && !slices.Contains(r.Errors, err.Error()) && len(r.Errors) < mostErrors {
+			r.Errors = append(r.Errors, err.Error())
 		}
 	}
 	began := time.Now()
 	var all sync.WaitGroup
-	for _, b := range buyers {
-		all.Go(func() { leave(buy(ctx, b)) })
+	for i := range Buyers {
+		all.Go(func() { leave(buy(ctx, fmt.Sprintf("buyer %d of process %d", i+1, s.Process+1))) })
 	}
 	all.Wait()
-	t.Took = time.Since(began)
-	t.Attempts, t.Refused = int(s.attempts.Load()), int(s.refused.Load())
-	return t
+	r.Took = millis(time.Since(began))
+	r.Attempts, r.Refused = int(s.attempts.Load()), int(s.refused.Load())
+	return r
 }
