@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/rpc"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -56,13 +58,69 @@ const (
 	doClose  verb = "close"
 )
 
+// role is that of contenders among children.
+const role = "contender"
+
+// A birth is what a child is to be.
+type birth struct {
+	Setup Setup
+	Log   string // the file of its history
+}
+
+// Child makes this process a contender, if [Start] started it as one, with one of the
+// known variants: it obeys until its parent is gone, and returns true; then main should
+// return. Call it before anything else.
+func Child(known ...subjects.Variant) bool {
+	return child.Run(role, func(_ context.Context, parent *child.Parent, b birth) error {
+		log, err := os.OpenFile(b.Log, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		c, err := open(b.Setup, known, history.NewRecorder(log))
+		if err != nil {
+			return err
+		}
+		if err := parent.Send(reply{}); err != nil {
+			return err
+		}
+		return c.serve(parent)
+	})
+}
+
+// serve obeys the parent, one command next to the other, until it is gone.
+func (c *client) serve(parent *child.Parent) error {
+	var underWay sync.Map // how to give up a command, by its ID
+	for {
+		var m command
+		if err := parent.Receive(&m); err != nil {
+			return err
+		}
+		if m.Do == doGiveUp {
+			if cancel, ok := underWay.Load(m.ID); ok {
+				cancel.(context.CancelFunc)()
+			}
+			continue
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		underWay.Store(m.ID, cancel)
+		go func() {
+			r, err := c.do(ctx, m)
+			underWay.Delete(m.ID)
+			cancel()
+			r.ID, r.Error = m.ID, wired(err)
+			parent.Send(r) // if nobody hears it, the parent is gone, and so are we soon
+		}()
+	}
+}
+
 // A client is a contender where it works.
 type client struct {
 	setup    Setup
 	strategy engine.Strategy
 	pools    []*redis.Pool
 	recorder *history.Recorder
-	store    *storeClient // nil: none
+	store    *rpc.Client // nil: none
 
 	mu     sync.Mutex
 	holds  map[string]*hold // by token
@@ -106,8 +164,8 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 		return nil, err
 	}
 	if s.Store != "" {
-		if c.store, err = dialStore(s.Store); err != nil {
-			return nil, errors.Join(err, c.strategy.Close())
+		if c.store, err = rpc.Dial("tcp", s.Store); err != nil {
+			return nil, errors.Join(fmt.Errorf("contender: the store: %w", err), c.strategy.Close())
 		}
 	}
 	return c, nil
@@ -127,7 +185,7 @@ func (c *client) nodes() (nodes []driver.Node) {
 func (c *client) close() error {
 	errs := []error{c.rest(context.Background()), c.strategy.Close()}
 	if c.store != nil {
-		errs = append(errs, c.store.close())
+		errs = append(errs, c.store.Close())
 	}
 	for _, p := range c.pools {
 		errs = append(errs, p.Close())
@@ -151,6 +209,8 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 		return reply{}, c.work(m.Work)
 	case doRest:
 		return reply{}, c.rest(ctx)
+	case doClose:
+		return reply{}, c.close()
 	}
 	c.mu.Lock()
 	h := c.holds[m.Hold]
@@ -404,7 +464,7 @@ var errNoStore = errors.New("contender: Setup.Store is empty: there is nothing t
 
 func (h *hold) read(ctx context.Context) (value string, err error) {
 	err = h.protected(ctx, h.op(history.KindRead), func(op *history.Op) error {
-		value, err = h.store.ask(h.request(*op))
+		value, err = ask(h.store, *op)
 		op.Value = value
 		return err
 	})
@@ -418,7 +478,7 @@ func (h *hold) write(ctx context.Context, value string, before func() error) err
 		if err := before(); err != nil {
 			return err
 		}
-		_, err := h.store.ask(h.request(*op))
+		_, err := ask(h.store, *op)
 		return err
 	})
 }
@@ -452,8 +512,4 @@ func (h *hold) protected(ctx context.Context, op history.Op, do func(*history.Op
 	}
 	h.recorder.End(op)
 	return err
-}
-
-func (h *hold) request(op history.Op) storeRequest {
-	return storeRequest{Kind: op.Kind, Key: op.Key, Owner: h.lease.Owner(), Fence: op.Fence, Value: op.Value, Shares: op.Share > 0}
 }

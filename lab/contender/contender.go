@@ -14,9 +14,15 @@ package contender
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -36,15 +42,130 @@ type Setup struct {
 	Store string // host:port of the [Store] that it reads and writes; empty: none
 }
 
+// ErrEnded says that a contender's process has ended.
+var ErrEnded = child.ErrEnded
+
 // A Contender obeys its creator. Methods are safe for concurrent use: one that hangs
 // hinders no other.
+//
+// It is a child (see package child): it is sent commands and sends replies, in whatever order
+// they come. The first reply, with the ID 0, says that it is open. Its history goes to a file,
+// line by line as things happen, where it outlives the child.
 //
 // Errors are what package strategy said, for errors.Is; from another process their type
 // is *[Error]. When ctx ends before the answer has come, the contender gives
 // up, and the error is ctx's.
 type Contender struct {
 	setup   Setup
-	process *process
+	process *child.Process
+	log     *os.File // of its history; its name is gone
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan reply // by the command's ID; closed when no reply will come
+	over    error                 // how the process ended
+	history []history.Op          // read before the log was closed; nil: it is not
+
+	close func() error
+}
+
+// How long a process may take, when nothing is in its way but a loaded machine and servers that
+// do not answer: to come up, and to close its strategy.
+const startLimit, closeLimit = 60 * time.Second, 30 * time.Second
+
+// Start opens a contender in a process of its own: this program again, which calls
+// [Child]. ctx bounds the start; the process ends with Kill or Close.
+func Start(ctx context.Context, s Setup) (*Contender, error) {
+	c, err := start(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("contender: starting %s: %w", s.Name, err)
+	}
+	return c, nil
+}
+
+func start(ctx context.Context, s Setup) (c *Contender, err error) {
+	log, err := os.CreateTemp("", "locks-contender-*.jsonl")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, os.Remove(log.Name())) // both have it open: so nothing is left of it, however they end
+		if err != nil {
+			log.Close()
+		}
+	}()
+	p, err := child.Start(child.Config{Role: role, Job: birth{s, log.Name()}})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it has said nothing for %v", startLimit))
+	defer cancel()
+	if err := p.Receive(ctx, &reply{}); err != nil {
+		p.Kill() // an error says no more than err
+		return nil, err
+	}
+	c = &Contender{setup: s, process: p, log: log, waiting: map[uint64]chan reply{}}
+	c.close = sync.OnceValue(c.doClose)
+	go c.listen()
+	return c, nil
+}
+
+// listen passes replies on until the process ends.
+func (c *Contender) listen() {
+	for {
+		var r reply
+		err := c.process.Receive(context.Background(), &r)
+		c.mu.Lock()
+		if err != nil {
+			c.over = err
+			for _, answer := range c.waiting {
+				close(answer)
+			}
+			clear(c.waiting)
+			c.mu.Unlock()
+			return
+		}
+		if answer := c.waiting[r.ID]; answer != nil {
+			delete(c.waiting, r.ID)
+			answer <- r
+		}
+		c.mu.Unlock()
+	}
+}
+
+// do sends a command and waits for its reply.
+func (c *Contender) do(ctx context.Context, m command) (reply, error) {
+	if ctx.Err() != nil {
+		return reply{}, context.Cause(ctx)
+	}
+	answer := make(chan reply, 1)
+	c.mu.Lock()
+	if c.over == nil {
+		c.last++
+		c.waiting[c.last] = answer
+	} else {
+		close(answer)
+	}
+	m.ID = c.last
+	c.mu.Unlock()
+	if err := c.process.Send(m); err != nil {
+		return reply{}, err
+	}
+	select {
+	case r, ok := <-answer:
+		switch {
+		case !ok:
+			return reply{}, fmt.Errorf("%s of %s: %w", m.Do, c.setup.Name, c.over)
+		case r.Error != nil:
+			return r, r.Error
+		}
+		return r, nil
+	case <-ctx.Done():
+		c.mu.Lock()
+		delete(c.waiting, m.ID)
+		c.mu.Unlock()
+		return reply{}, errors.Join(context.Cause(ctx), c.process.Send(command{ID: m.ID, Do: doGiveUp}))
+	}
 }
 
 // Name returns the Setup's.
@@ -61,7 +182,11 @@ type Bid struct {
 
 // Acquire takes a lock.
 func (c *Contender) Acquire(ctx context.Context, b Bid) (*Hold, error) {
-	r, err := c.process.do(ctx, command{Do: doAcquire, Bid: b})
+	return c.hold(ctx, command{Do: doAcquire, Bid: b})
+}
+
+func (c *Contender) hold(ctx context.Context, m command) (*Hold, error) {
+	r, err := c.do(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -70,47 +195,65 @@ func (c *Contender) Acquire(ctx context.Context, b Bid) (*Hold, error) {
 
 // Work makes the contender work on its own, until Rest. It returns at once.
 func (c *Contender) Work(ctx context.Context, w Workload) error {
-	_, err := c.process.do(ctx, command{Do: doWork, Work: w})
+	_, err := c.do(ctx, command{Do: doWork, Work: w})
 	return err
 }
 
 // Rest ends the work and returns when all workers have left, with what made one of them
 // leave earlier: not a lock that could not be had, but something that must not happen.
 func (c *Contender) Rest(ctx context.Context) error {
-	_, err := c.process.do(ctx, command{Do: doRest})
+	_, err := c.do(ctx, command{Do: doRest})
 	return err
 }
 
 // Ops is the contender's history so far. An op that was under way when its process was
 // killed is [history.Unknown] and ends [history.Forever].
-func (c *Contender) Ops() ([]history.Op, error) { return c.process.ops() }
+func (c *Contender) Ops() ([]history.Op, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.history != nil {
+		return c.history, nil
+	}
+	return history.Read(io.NewSectionReader(c.log, 0, math.MaxInt64))
+}
 
 // Close ends the contender, as a program ends that closes its strategy: what is held goes
 // with its TTL. The error says, too, if its process ended otherwise than by Close or
 // [Contender.Kill]. Ops can still be asked for.
-func (c *Contender) Close() error { return c.process.close() }
+func (c *Contender) Close() error { return c.close() }
+
+func (c *Contender) doClose() error {
+	c.process.Resume() // an error says that it has ended
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, fmt.Errorf("closing it takes more than %v", closeLimit))
+	defer cancel()
+	_, err := c.do(ctx, command{Do: doClose})
+	if errors.Is(err, ErrEnded) {
+		err = nil // Close knows whether that was Kill's doing
+	}
+	if err = errors.Join(err, c.process.Close(closeLimit)); err != nil {
+		err = fmt.Errorf("contender: closing %s: %w", c.setup.Name, err)
+	}
+	ops, readErr := c.Ops()
+	c.mu.Lock()
+	c.history = append([]history.Op{}, ops...)
+	c.mu.Unlock()
+	return errors.Join(err, readErr, c.log.Close())
+}
 
 // Pause stops the process with SIGSTOP and returns when it is paused.
-func (c *Contender) Pause(ctx context.Context) error { return c.process.named(c.process.Pause(ctx)) }
+func (c *Contender) Pause(ctx context.Context) error { return c.process.Pause(ctx) }
 
 // Stopped returns when the process is paused: by Pause, or by itself, in a
 // [Hold.WriteAfterStop].
-func (c *Contender) Stopped(ctx context.Context) error {
-	return c.process.named(c.process.Stopped(ctx))
-}
+func (c *Contender) Stopped(ctx context.Context) error { return c.process.Stopped(ctx) }
 
 // Thaw lets the process go on. It does nothing to one that is not paused.
-func (c *Contender) Thaw() error { return c.process.named(c.process.Resume()) }
+func (c *Contender) Thaw() error { return c.process.Resume() }
 
 // Kill ends the process with SIGKILL and returns when it has ended. A second Kill does
 // nothing, nor does one after Close. [ErrEnded] says that it had ended by itself: then it
 // was not killed, and Close says so, too.
-func (c *Contender) Kill() error {
-	if err := c.process.Kill(); err != nil {
-		return fmt.Errorf("contender: killing %s: %w", c.setup.Name, err)
-	}
-	return nil
-}
+func (c *Contender) Kill() error { return c.process.Kill() }
 
 // A Hold is a lease that a contender has.
 type Hold struct {
@@ -118,36 +261,27 @@ type Hold struct {
 	token string
 }
 
-func (h *Hold) do(ctx context.Context, c command) (reply, error) {
-	c.Hold = h.token
-	return h.c.process.do(ctx, c)
-}
-
 // Release gives the lock up.
 func (h *Hold) Release(ctx context.Context) error {
-	_, err := h.do(ctx, command{Do: doRelease})
+	_, err := h.c.do(ctx, command{Do: doRelease, Hold: h.token})
 	return err
 }
 
 // Downgrade makes of a hold to write one to read, in one step.
 func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
-	r, err := h.do(ctx, command{Do: doDowngrade})
-	if err != nil {
-		return nil, err
-	}
-	return &Hold{h.c, r.Hold}, nil
+	return h.c.hold(ctx, command{Do: doDowngrade, Hold: h.token})
 }
 
 // Read reads what the lock protects, if the holder believes it has the lock; otherwise the
 // error is what it believes. A store that was shown a greater fence refuses: [ErrStale].
 func (h *Hold) Read(ctx context.Context) (value string, err error) {
-	r, err := h.do(ctx, command{Do: doRead})
+	r, err := h.c.do(ctx, command{Do: doRead, Hold: h.token})
 	return r.Value, err
 }
 
 // Write is Read's counterpart.
 func (h *Hold) Write(ctx context.Context, value string) error {
-	_, err := h.do(ctx, command{Do: doWrite, Value: value})
+	_, err := h.c.do(ctx, command{Do: doWrite, Hold: h.token, Value: value})
 	return err
 }
 
@@ -155,6 +289,6 @@ func (h *Hold) Write(ctx context.Context, value string) error {
 // moments: it has just seen that it holds the lock, and has not yet sent anything. See
 // [Contender.Stopped]; it goes on with [Contender.Thaw].
 func (h *Hold) WriteAfterStop(ctx context.Context, value string) error {
-	_, err := h.do(ctx, command{Do: doWrite, Value: value, Stop: true})
+	_, err := h.c.do(ctx, command{Do: doWrite, Hold: h.token, Value: value, Stop: true})
 	return err
 }

@@ -36,15 +36,13 @@ var exitCode atomic.Int64
 
 // spoilt are variants of this test's own: those of which a child dies, and a lock of three permits.
 func spoilt() []subjects.Variant {
-	spoil := func(name string, by func(driver.Protocol) driver.Protocol) subjects.Variant {
-		return subjects.Variant{Name: name, Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
-			return by(luascript.On(nodes[0]))
-		}}
+	variant := func(name string, on func(driver.Node) driver.Protocol) subjects.Variant {
+		return subjects.Variant{Name: name, Servers: 1, On: func(nodes []driver.Node) driver.Protocol { return on(nodes[0]) }}
 	}
 	return []subjects.Variant{
-		{Name: "three permits", Servers: 1, On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], 3) }},
-		spoil("panics", func(p driver.Protocol) driver.Protocol { return panics{p} }),
-		spoil("ends badly", func(p driver.Protocol) driver.Protocol { return endsBadly{p} }),
+		variant("three permits", func(n driver.Node) driver.Protocol { return semaphore.On(n, 3) }),
+		variant("panics", func(n driver.Node) driver.Protocol { return panics{luascript.On(n)} }),
+		variant("ends badly", func(n driver.Node) driver.Protocol { return endsBadly{luascript.On(n)} }),
 	}
 }
 
@@ -62,66 +60,110 @@ func (endsBadly) Close() error {
 // limit is for what takes milliseconds on an idle machine.
 const limit = time.Minute
 
-func within(t *testing.T) context.Context {
+// A scene is a lock that no other test has, nor this one when it is run again, and a store.
+type scene struct {
+	*testing.T
+	ctx   context.Context
+	lock  string
+	store *contender.Store
+}
+
+var scenes atomic.Int64
+
+func newScene(t *testing.T) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
-	return ctx
+	s, err := contender.OpenStore()
+	check(t, err)
+	t.Cleanup(func() { check(t, s.Close()) })
+	return &scene{t, ctx, fmt.Sprintf("%s %d %d", t.Name(), os.Getpid(), scenes.Add(1)), s}
 }
 
-var names atomic.Int64
-
-// fresh is a name that no other test has, nor this one when it is run again.
-func fresh(what string) string { return fmt.Sprintf("%s %d %d", what, os.Getpid(), names.Add(1)) }
-
-func start(t *testing.T, s contender.Setup) *contender.Contender {
-	t.Helper()
-	c, err := contender.Start(within(t), s)
-	if err != nil {
-		t.Fatal(err)
+// setup is for a lock that nothing but a test's own doing ends, unless it has a TTL.
+func (s *scene) setup(name, variant string, ttl ...time.Duration) contender.Setup {
+	s.Helper()
+	ttl = append(ttl, time.Minute)
+	return contender.Setup{
+		Name: name, Variant: variant, Addrs: []string{redistest.Shared(s).Addr()}, Store: s.store.Addr(),
+		TTL: ttl[0], OpTimeout: min(ttl[0]*4/5, 20*time.Second),
 	}
-	t.Cleanup(func() {
+}
+
+func (s *scene) start(name, variant string, ttl ...time.Duration) *contender.Contender {
+	s.Helper()
+	c, err := contender.Start(s.ctx, s.setup(name, variant, ttl...))
+	check(s, err)
+	s.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Error(err)
+			s.Error(err)
 		}
 	})
 	return c
 }
 
-func store(t *testing.T) *contender.Store {
-	t.Helper()
-	s, err := contender.OpenStore()
-	if err != nil {
-		t.Fatal(err)
+// acquire has the contender take the scene's lock.
+func (s *scene) acquire(c *contender.Contender, b contender.Bid) *contender.Hold {
+	s.Helper()
+	b.Lock = s.lock
+	h, err := c.Acquire(s.ctx, b)
+	check(s, err)
+	return h
+}
+
+// refused has the contender ask once, while others hold the lock.
+func (s *scene) refused(c *contender.Contender, b contender.Bid) {
+	s.Helper()
+	b.Lock, b.Try = s.lock, true
+	if _, err := c.Acquire(s.ctx, b); !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+		s.Errorf("%s asks while others hold the lock: %v, want ErrHeld", c.Name(), err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
+}
+
+func (s *scene) release(all ...*contender.Hold) {
+	s.Helper()
+	for _, h := range all {
+		check(s, h.Release(s.ctx))
+	}
+}
+
+func (s *scene) reads(h *contender.Hold, want string) {
+	s.Helper()
+	if v, err := h.Read(s.ctx); v != want || err != nil {
+		s.Errorf("it reads %q, %v, want %q", v, err, want)
+	}
+}
+
+func (s *scene) ops(c *contender.Contender) []history.Op {
+	s.Helper()
+	ops, err := c.Ops()
+	check(s, err)
+	return ops
+}
+
+// acquitted: no judge has an objection.
+func (s *scene) acquitted(ops []history.Op, rules history.Rules) {
+	s.Helper()
+	all := history.Judge(ops, rules)
+	if rules.ReadWrite {
+		all = slices.Concat(all, history.LinearLock(ops, rules, limit), history.FencedRegister(ops, "", limit))
+	}
+	for _, v := range all {
+		s.Error(v)
+	}
+}
+
+// count is how many operations there are of a kind that ended well.
+func count(ops []history.Op, k history.Kind, more ...func(history.Op) bool) (n int) {
+	for _, op := range ops {
+		if op.Kind == k && (op.Result == history.OK || op.Result == "") && (len(more) == 0 || more[0](op)) {
+			n++
 		}
-	})
-	return s
-}
-
-// setup is for a lock that nothing but a test's own doing ends.
-func setup(t *testing.T, name, variant string) contender.Setup {
-	t.Helper()
-	return contender.Setup{
-		Name: name, Variant: variant, Addrs: []string{redistest.Shared(t).Addr()},
-		TTL: time.Minute, OpTimeout: 20 * time.Second,
 	}
+	return n
 }
 
-func must[T any](t *testing.T) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -131,94 +173,71 @@ func check(t *testing.T, err error) {
 // TestSteps: each command does what the contract says of it, is in the history, and its
 // error is the contract's.
 func TestSteps(t *testing.T) {
-	ctx, lock, cell := within(t), fresh("steps"), store(t)
-	s := setup(t, "A", "luascript")
-	s.Store = cell.Addr()
-	a := start(t, s)
-	s.Name = "B"
-	b := start(t, s)
-
-	h := must[*contender.Hold](t)(a.Acquire(ctx, contender.Bid{Lock: lock}))
-	if _, err := b.Acquire(ctx, contender.Bid{Lock: lock, Try: true}); !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
-		t.Errorf("B asks once while A holds: %v, want ErrHeld", err)
-	}
+	s := newScene(t)
+	a, b := s.start("A", "luascript"), s.start("B", "luascript")
+	h := s.acquire(a, contender.Bid{})
+	s.refused(b, contender.Bid{})
 	late := "acquire held"
-	if _, err := b.Acquire(ctx, contender.Bid{Lock: lock, Wait: 10 * time.Millisecond}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock, Wait: 10 * time.Millisecond}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("B waits for 10ms while A holds: %v, want that the time is over", err)
 	} else if !errors.Is(err, strategy.ErrHeld) { // on a busy machine 10ms end before the server is asked, or answers
 		late = "acquire " + string(history.ResultOf(err))
 	}
-	if v := must[string](t)(h.Read(ctx)); v != "" {
-		t.Errorf("A reads %q, want nothing", v)
-	}
-	check(t, h.Write(ctx, "A was here"))
-	check(t, h.Release(ctx))
-	if err := h.Release(ctx); err == nil {
+	s.reads(h, "")
+	check(t, h.Write(s.ctx, "A was here"))
+	s.release(h)
+	if err := h.Release(s.ctx); err == nil {
 		t.Error("a second release says nothing, want an error")
 	}
-	h = must[*contender.Hold](t)(b.Acquire(ctx, contender.Bid{Lock: lock}))
-	if v := must[string](t)(h.Read(ctx)); v != "A was here" {
-		t.Errorf("B reads %q, want what A wrote", v)
-	}
-	check(t, h.Release(ctx))
+	h = s.acquire(b, contender.Bid{})
+	s.reads(h, "A was here")
+	s.release(h)
 
-	want := map[string][]string{
-		"A": {"acquire ok", "read ok", "write ok", "release ok"},
-		"B": {"acquire held", late, "acquire ok", "read ok", "release ok"},
-	}
-	for _, c := range []*contender.Contender{a, b} {
+	for c, want := range map[*contender.Contender][]string{
+		a: {"acquire ok", "read ok", "write ok", "release ok"},
+		b: {"acquire held", late, "acquire ok", "read ok", "release ok"},
+	} {
 		var got []string
-		for _, op := range must[[]history.Op](t)(c.Ops()) {
+		for _, op := range s.ops(c) {
 			got = append(got, fmt.Sprintf("%s %s", op.Kind, op.Result))
-			if err := op.Check(); err != nil || op.Client != c.Name() || op.Key != lock {
-				t.Errorf("%+v: %v, want client %s and key %q", op, err, c.Name(), lock)
+			if err := op.Check(); err != nil || op.Client != c.Name() || op.Key != s.lock {
+				t.Errorf("%+v: %v, want client %s and key %q", op, err, c.Name(), s.lock)
 			}
 		}
-		if !slices.Equal(got, want[c.Name()]) {
-			t.Errorf("history of %s:\n%q, want\n%q", c.Name(), got, want[c.Name()])
+		if !slices.Equal(got, want) {
+			t.Errorf("history of %s:\n%q, want\n%q", c.Name(), got, want)
 		}
 	}
 }
 
 // TestReentry: the owner is the bid's.
 func TestReentry(t *testing.T) {
-	ctx, lock := within(t), fresh("re-entry")
-	c := start(t, setup(t, "A", "reentrant"))
-	bid := contender.Bid{Lock: lock, Owner: "request 7", Try: true}
-	outer := must[*contender.Hold](t)(c.Acquire(ctx, bid))
-	inner := must[*contender.Hold](t)(c.Acquire(ctx, bid))
-	ops := must[[]history.Op](t)(c.Ops())
+	s := newScene(t)
+	c := s.start("A", "reentrant")
+	bid := contender.Bid{Owner: "request 7", Try: true}
+	outer, inner := s.acquire(c, bid), s.acquire(c, bid)
+	ops := s.ops(c)
 	if ops[0].Hold == ops[1].Hold || ops[0].Fence != ops[1].Fence || ops[1].Owner != "request 7" {
 		t.Errorf("%+v, want two holds of one owner, with one fence", ops)
 	}
-	bid.Owner = "request 8"
-	if _, err := c.Acquire(ctx, bid); !errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("another owner asks: %v, want ErrHeld", err)
-	}
-	check(t, inner.Release(ctx))
-	check(t, outer.Release(ctx))
+	s.refused(c, contender.Bid{Owner: "request 8"})
+	s.release(inner, outer)
 }
 
 // TestPermits: a bid is for as many permits as it says.
 func TestPermits(t *testing.T) {
-	ctx, lock := within(t), fresh("permits")
-	c := start(t, setup(t, "A", "three permits"))
-	two := must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock, Share: 2}))
-	one := must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock}))
-	if _, err := c.Acquire(ctx, contender.Bid{Lock: lock, Try: true}); !errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("a fourth permit: %v, want ErrHeld", err)
-	}
-	check(t, two.Release(ctx))
-	check(t, one.Release(ctx))
-	ops := must[[]history.Op](t)(c.Ops())
+	s := newScene(t)
+	c := s.start("A", "three permits")
+	two, one := s.acquire(c, contender.Bid{Share: 2}), s.acquire(c, contender.Bid{})
+	s.refused(c, contender.Bid{})
+	s.release(two, one)
+	ops := s.ops(c)
 	for i, want := range []int{2, 0, 0, 2, 0} {
 		if ops[i].Share != want {
 			t.Errorf("%+v: share %d, want %d", ops[i], ops[i].Share, want)
 		}
 	}
-	for _, v := range history.Judge(ops, history.Rules{Permits: 3, Fenced: true}) {
-		t.Error(v)
-	}
+	s.acquitted(ops, history.Rules{Permits: 3, Fenced: true})
 	if len(history.Judge(ops, history.Rules{Permits: 2, Fenced: true})) == 0 {
 		t.Error("three of two permits are held, and no judge sees it")
 	}
@@ -226,142 +245,98 @@ func TestPermits(t *testing.T) {
 
 // TestReaders: two read at once, nobody writes meanwhile; and who has written goes on to read.
 func TestReaders(t *testing.T) {
-	ctx, lock := within(t), fresh("readers")
-	s := setup(t, "A", "rwlock")
-	s.Store = store(t).Addr()
-	c := start(t, s)
-	read, write := contender.Bid{Lock: lock, Share: 1, Try: true}, contender.Bid{Lock: lock, Try: true}
-	w := must[*contender.Hold](t)(c.Acquire(ctx, write))
-	must[string](t)(w.Read(ctx))
-	check(t, w.Write(ctx, "written"))
-	r1 := must[*contender.Hold](t)(w.Downgrade(ctx))
-	r2 := must[*contender.Hold](t)(c.Acquire(ctx, read))
+	s := newScene(t)
+	c := s.start("A", "rwlock")
+	w := s.acquire(c, contender.Bid{Try: true})
+	s.reads(w, "")
+	check(t, w.Write(s.ctx, "written"))
+	r1, err := w.Downgrade(s.ctx)
+	check(t, err)
+	r2 := s.acquire(c, contender.Bid{Share: 1, Try: true})
 	for _, r := range []*contender.Hold{r1, r2, r1} {
-		if v := must[string](t)(r.Read(ctx)); v != "written" {
-			t.Errorf("a reader reads %q, want what was written", v)
-		}
+		s.reads(r, "written")
 	}
-	if _, err := c.Acquire(ctx, write); !errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("one asks to write while two read: %v, want ErrHeld", err)
-	}
-	check(t, r1.Release(ctx))
-	check(t, r2.Release(ctx))
-	if _, err := w.Downgrade(ctx); err == nil {
+	s.refused(c, contender.Bid{})
+	s.release(r1, r2)
+	if _, err := w.Downgrade(s.ctx); err == nil {
 		t.Error("a hold that has ended is made one to read, want an error")
 	}
-	ops := must[[]history.Op](t)(c.Ops())
-	rules := history.Rules{ReadWrite: true, Fenced: true, Linger: time.Second}
-	for _, v := range slices.Concat(history.Judge(ops, rules), history.LinearLock(ops, rules, limit), history.FencedRegister(ops, "", limit)) {
-		t.Error(v)
-	}
+	ops := s.ops(c)
+	s.acquitted(ops, history.Rules{ReadWrite: true, Fenced: true, Linger: time.Second})
 	if len(history.Exclusion(ops, history.Rules{})) == 0 {
 		t.Error("two read at once, and a judge of exclusive locks sees nothing")
 	}
-	of := func(kind history.Kind, share int) (n int) {
-		for _, op := range ops {
-			if op.Kind == kind && op.Result == history.OK && op.Share == share {
-				n++
-			}
-		}
-		return n
-	}
-	if a, r, from := of(history.KindAcquire, 1), of(history.KindRelease, 0), ops[slices.IndexFunc(ops, func(op history.Op) bool { return op.From != "" })]; a != 2 || r != 1 || from.From != ops[0].Hold {
+	toRead := count(ops, history.KindAcquire, func(op history.Op) bool { return op.Share == 1 })
+	from := count(ops, history.KindAcquire, func(op history.Op) bool { return op.From == ops[0].Hold })
+	if wrote := count(ops, history.KindRelease, func(op history.Op) bool { return op.Share == 0 }); toRead != 2 || from != 1 || wrote != 1 {
 		t.Errorf("%v, want two acquisitions to read, one of them from the writer's hold, and one release of a writer", ops)
 	}
 }
 
 // TestWorkOfReaders: most workers read, some write, and no judge has an objection.
 func TestWorkOfReaders(t *testing.T) {
-	ctx := within(t)
-	work := contender.Workload{
-		Locks: []string{fresh("work")}, Workers: 4, Patience: limit, Think: time.Millisecond, Rest: time.Millisecond,
+	s := newScene(t)
+	c := s.start("A", "rwlock")
+	check(t, c.Work(s.ctx, contender.Workload{
+		Locks: []string{s.lock}, Workers: 4, Patience: limit, Think: time.Millisecond, Rest: time.Millisecond,
 		Renew: 5, ReadWrite: true, Write: 4, Downgrade: 2,
-	}
-	s := setup(t, "A", "rwlock")
-	s.Store = store(t).Addr()
-	c := start(t, s)
-	check(t, c.Work(ctx, work))
+	}))
 	verdict.Eventually(t, "some downgrades, and two readers at once", func() bool {
-		n, ops := 0, must[[]history.Op](t)(c.Ops())
-		for _, op := range ops {
-			if op.From != "" && op.Result == history.OK {
-				n++
-			}
-		}
-		return n >= 5 && len(history.Exclusion(ops, history.Rules{})) > 0
+		ops := s.ops(c)
+		downgrades := count(ops, history.KindAcquire, func(op history.Op) bool { return op.From != "" })
+		return downgrades >= 5 && len(history.Exclusion(ops, history.Rules{})) > 0
 	})
-	check(t, c.Rest(ctx))
-	ops := must[[]history.Op](t)(c.Ops())
-	rules := history.Rules{ReadWrite: true, Fenced: true, Linger: 10 * time.Second}
-	for _, v := range slices.Concat(history.Judge(ops, rules), history.LinearLock(ops, rules, limit), history.FencedRegister(ops, "", limit)) {
-		t.Error(v)
-	}
+	check(t, c.Rest(s.ctx))
+	s.acquitted(s.ops(c), history.Rules{ReadWrite: true, Fenced: true, Linger: 10 * time.Second})
 }
 
 // TestHangingHindersNobody: while one command waits, others are obeyed; and when its ctx
 // ends it is given up.
 func TestHangingHindersNobody(t *testing.T) {
-	ctx, lock := within(t), fresh("hanging")
-	s := setup(t, "A", "luascript")
-	s.Store = store(t).Addr()
-	c := start(t, s)
-	h := must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock}))
-	waiting, giveUp := context.WithCancel(ctx)
+	s := newScene(t)
+	c := s.start("A", "luascript")
+	h := s.acquire(c, contender.Bid{})
+	waiting, giveUp := context.WithCancel(s.ctx)
 	defer giveUp()
 	done := make(chan error)
 	go func() {
-		_, err := c.Acquire(waiting, contender.Bid{Lock: lock})
+		_, err := c.Acquire(waiting, contender.Bid{Lock: s.lock})
 		done <- err
 	}()
-	check(t, h.Write(ctx, "meanwhile"))
+	check(t, h.Write(s.ctx, "meanwhile"))
 	giveUp()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("an acquire that is given up: %v, want context.Canceled", err)
 	}
-	check(t, h.Release(ctx))
-	// A contender that gave up does not get it later.
-	check(t, must[*contender.Hold](t)(c.Acquire(ctx, contender.Bid{Lock: lock})).Release(ctx))
+	s.release(h)
+	s.release(s.acquire(c, contender.Bid{})) // a contender that gave up does not get it later
 }
 
 // TestWork: workers exclude each other, lose no update, and leave when they should.
 func TestWork(t *testing.T) {
-	ctx, cell := within(t), store(t)
+	s := newScene(t)
 	work := contender.Workload{
-		Locks: []string{fresh("work"), fresh("work")}, Workers: 3, Patience: limit,
+		Locks: []string{s.lock, s.lock + " too"}, Workers: 3, Patience: limit,
 		Think: time.Millisecond, Rest: time.Millisecond, Try: 4, Renew: 5, Reenter: 5,
 	}
 	var all []*contender.Contender
 	for i := range 2 {
-		s := setup(t, fmt.Sprintf("client %d", i+1), "reentrant")
-		s.Store = cell.Addr()
-		c := start(t, s)
+		c := s.start(fmt.Sprintf("client %d", i+1), "reentrant")
 		work.Seed = uint64(i)
-		check(t, c.Work(ctx, work))
-		if err := c.Work(ctx, work); err == nil {
+		check(t, c.Work(s.ctx, work))
+		if err := c.Work(s.ctx, work); err == nil {
 			t.Error("a second work at the same time is begun, want an error")
 		}
 		all = append(all, c)
 	}
-	of := func(ops []history.Op, k history.Kind) (n int) {
-		for _, op := range ops {
-			if op.Kind == k && (op.Result == history.OK || op.Result == "") {
-				n++
-			}
-		}
-		return n
-	}
-	verdict.Eventually(t, "50 writes", func() bool {
-		return of(must[[]history.Op](t)(all[0].Ops()), history.KindWrite) >= 50
-	})
+	verdict.Eventually(t, "50 writes", func() bool { return count(s.ops(all[0]), history.KindWrite) >= 50 })
 	var ops []history.Op
 	for _, c := range all {
-		check(t, c.Rest(ctx))
-		check(t, c.Rest(ctx)) // Rest may be called again
-		ops = append(ops, must[[]history.Op](t)(c.Ops())...)
+		check(t, c.Rest(s.ctx))
+		check(t, c.Rest(s.ctx)) // Rest may be called again
+		ops = append(ops, s.ops(c)...)
 	}
-	for _, v := range history.Judge(ops, history.Rules{Reentrant: true, Fenced: true}) {
-		t.Error(v)
-	}
+	s.acquitted(ops, history.Rules{Reentrant: true, Fenced: true})
 	last := map[string]history.Op{}
 	for _, op := range ops {
 		if op.End == history.Forever {
@@ -372,105 +347,91 @@ func TestWork(t *testing.T) {
 		}
 	}
 	for _, lock := range work.Locks {
-		if cell.Value(lock) != last[lock].Value || last[lock].Value == "" {
-			t.Errorf("%q is stored, want what was written last: %+v", cell.Value(lock), last[lock])
+		if s.store.Value(lock) != last[lock].Value || last[lock].Value == "" {
+			t.Errorf("%q is stored, want what was written last: %+v", s.store.Value(lock), last[lock])
 		}
 	}
-	if of(ops, history.KindAcquire) != of(ops, history.KindRelease) || of(ops, history.KindRenew) == 0 {
+	if count(ops, history.KindAcquire) != count(ops, history.KindRelease) || count(ops, history.KindRenew) == 0 {
 		t.Errorf("%v, want as many releases as acquisitions, and some renewals", ops)
 	}
 }
 
-// awaited waits until the contender's history has an operation of the kind, and returns it with
-// the place of the first.
-func awaited(t *testing.T, c *contender.Contender, k history.Kind) (ops []history.Op, at int) {
-	t.Helper()
-	verdict.Eventually(t, fmt.Sprintf("a %s in the history", k), func() bool {
-		ops = must[[]history.Op](t)(c.Ops())
-		at = slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == k })
-		return at >= 0
-	})
-	return ops, at
-}
-
-// TestKeep: what is renewed in the background is in the history.
-func TestKeep(t *testing.T) {
-	ctx := within(t)
-	s := setup(t, "A", "luascript")
-	s.TTL, s.OpTimeout = 200*time.Millisecond, 100*time.Millisecond
-	c := start(t, s)
-	check(t, c.Work(ctx, contender.Workload{Locks: []string{fresh("keep")}, Workers: 1, Patience: limit, Keep: 1}))
-	ops, i := awaited(t, c, history.KindRenew)
-	j := slices.IndexFunc(ops, func(op history.Op) bool { return op.Hold == ops[i].Hold })
-	if ops[j].Kind != history.KindAcquire || ops[i].Deadline <= ops[j].Deadline || ops[i].Start < ops[j].End {
-		t.Errorf("%+v, want a renewal after %+v, to a later deadline", ops[i], ops[j])
+// TestWorkUntilTheEnd: what is renewed in the background is in the history; and who stays until the
+// lock is lost says when it learned of it.
+func TestWorkUntilTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		what, variant string
+		ttl           time.Duration
+		work          contender.Workload
+		kind          history.Kind
+		ok            func(acquired, op history.Op) bool
+	}{
+		{"a renewal to a later deadline", "luascript", 200 * time.Millisecond, contender.Workload{Keep: 1}, history.KindRenew,
+			func(acquired, op history.Op) bool { return op.Deadline > acquired.Deadline && op.Start >= acquired.End }},
+		// It is noticed after the deadline, and was last believed before.
+		{"a loss at the deadline", "setnxpx", 50 * time.Millisecond, contender.Workload{Overstay: 1}, history.KindLost,
+			func(acquired, op history.Op) bool { return op.End >= acquired.Deadline && op.Start < acquired.Deadline }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := newScene(t)
+			a := s.start("A", c.variant, c.ttl)
+			c.work.Locks, c.work.Workers, c.work.Patience = []string{s.lock}, 1, limit
+			check(t, a.Work(s.ctx, c.work))
+			var ops []history.Op
+			first := -1
+			verdict.Eventually(t, c.what, func() bool {
+				ops = s.ops(a)
+				first = slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == c.kind })
+				return first >= 0
+			})
+			acquired := slices.IndexFunc(ops, func(op history.Op) bool {
+				return op.Kind == history.KindAcquire && op.Hold == ops[first].Hold
+			})
+			if acquired < 0 || !c.ok(ops[acquired], ops[first]) {
+				t.Errorf("%+v, want %s of %+v", ops[first], c.what, ops)
+			}
+			check(t, a.Rest(s.ctx))
+		})
 	}
-	check(t, c.Rest(ctx))
 }
 
-// TestOverstay: who stays until the lock is lost says when it learned of it.
-func TestOverstay(t *testing.T) {
-	ctx := within(t)
-	s := setup(t, "A", "setnxpx")
-	s.TTL, s.OpTimeout = 50*time.Millisecond, 40*time.Millisecond
-	c := start(t, s)
-	check(t, c.Work(ctx, contender.Workload{Locks: []string{fresh("overstay")}, Workers: 1, Patience: limit, Overstay: 1}))
-	ops, i := awaited(t, c, history.KindLost)
-	j := slices.IndexFunc(ops, func(op history.Op) bool {
-		return op.Kind == history.KindAcquire && op.Hold == ops[i].Hold
-	})
-	if j < 0 || ops[i].End < ops[j].Deadline || ops[i].Start >= ops[j].Deadline { // noticed after it, last believed before
-		t.Errorf("%+v, want a loss at the deadline of %+v", ops[i], ops)
-	}
-	check(t, c.Rest(ctx))
-}
-
-// TestPause: a paused process does nothing, holds nothing past its TTL, and goes on.
+// TestPause: a paused process holds nothing past its TTL, and goes on. If it is paused between its look
+// and its write it writes late: without a fence it destroys what its successor wrote.
 func TestPause(t *testing.T) {
-	ctx, lock := within(t), fresh("pause")
-	s := setup(t, "A", "luascript")
-	s.TTL, s.OpTimeout, s.Store = 500*time.Millisecond, 400*time.Millisecond, store(t).Addr()
-	a, b := start(t, s), start(t, setup(t, "B", "luascript"))
-	h := must[*contender.Hold](t)(a.Acquire(ctx, contender.Bid{Lock: lock}))
-	check(t, a.Pause(ctx))
-	check(t, a.Stopped(ctx))
-	rival := must[*contender.Hold](t)(b.Acquire(ctx, contender.Bid{Lock: lock})) // waits for A's TTL
-	check(t, a.Thaw())
-	if err := h.Write(ctx, "A's"); !errors.Is(err, strategy.ErrLost) {
-		t.Errorf("A writes, after its pause: %v, want ErrLost", err)
-	}
-	check(t, rival.Release(ctx))
-}
-
-// TestWriteAfterStop: a holder that looks before it writes, and is paused in between, writes
-// late: without a fence it destroys what its successor wrote.
-func TestWriteAfterStop(t *testing.T) {
-	for _, variant := range []string{"setnxpx", "luascript"} {
-		t.Run(variant, func(t *testing.T) {
-			ctx, lock, cell := within(t), fresh("stop"), store(t)
-			s := setup(t, "A", variant)
-			s.Store, s.TTL, s.OpTimeout = cell.Addr(), 500*time.Millisecond, 400*time.Millisecond
-			a := start(t, s)
-			s = setup(t, "B", variant)
-			s.Store = cell.Addr()
-			b := start(t, s)
-			h := must[*contender.Hold](t)(a.Acquire(ctx, contender.Bid{Lock: lock}))
+	for _, c := range []struct {
+		name, variant string
+		looked        bool // before the pause
+		want          error
+		stored        string
+	}{
+		{"before the look", "luascript", false, strategy.ErrLost, "B's"},
+		{"after the look", "setnxpx", true, nil, "A's"},
+		{"after the look, with a fence", "luascript", true, contender.ErrStale, "B's"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t)
+			a, b := s.start("A", c.variant, 500*time.Millisecond), s.start("B", c.variant)
+			h := s.acquire(a, contender.Bid{})
 			done := make(chan error, 1)
-			go func() { done <- h.WriteAfterStop(ctx, "A's") }()
-			check(t, a.Stopped(ctx))
-			rival := must[*contender.Hold](t)(b.Acquire(ctx, contender.Bid{Lock: lock}))
-			check(t, rival.Write(ctx, "B's"))
+			write := func() { done <- h.WriteAfterStop(s.ctx, "A's") }
+			if c.looked {
+				go write()
+			} else {
+				check(t, a.Pause(s.ctx))
+				write = func() { done <- h.Write(s.ctx, "A's") }
+			}
+			check(t, a.Stopped(s.ctx))
+			check(t, s.acquire(b, contender.Bid{}).Write(s.ctx, "B's")) // waits for A's TTL
 			check(t, a.Thaw())
-			err := <-done
-			if variant == "setnxpx" && (err != nil || cell.Value(lock) != "A's") {
-				t.Errorf("A's late write: %v, and stored is %q, want A's", err, cell.Value(lock))
+			if !c.looked {
+				write()
 			}
-			if variant == "luascript" && (!errors.Is(err, contender.ErrStale) || cell.Value(lock) != "B's") {
-				t.Errorf("A's late write: %v, and stored is %q, want ErrStale and B's", err, cell.Value(lock))
+			if err := <-done; !errors.Is(err, c.want) || s.store.Value(s.lock) != c.stored {
+				t.Errorf("A's late write: %v, and stored is %q, want %v and %s", err, s.store.Value(s.lock), c.want, c.stored)
 			}
-			ops := must[[]history.Op](t)(a.Ops())
-			write := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == history.KindWrite })
-			if write < 0 || ops[write].Start >= ops[0].Deadline || ops[write].End <= ops[0].Deadline {
+			ops := s.ops(a)
+			i := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == history.KindWrite })
+			if c.looked && (i < 0 || ops[i].Start >= ops[0].Deadline || ops[i].End <= ops[0].Deadline) {
 				t.Errorf("%+v: want a write that began before the deadline and ended after it", ops)
 			}
 		})
@@ -479,40 +440,41 @@ func TestWriteAfterStop(t *testing.T) {
 
 // TestKill: what a killed process was doing is in its history, as unknown.
 func TestKill(t *testing.T) {
-	ctx, lock := within(t), fresh("kill")
-	a, b := start(t, setup(t, "A", "luascript")), start(t, setup(t, "B", "luascript"))
-	h := must[*contender.Hold](t)(a.Acquire(ctx, contender.Bid{Lock: lock}))
+	s := newScene(t)
+	a, b := s.start("A", "luascript"), s.start("B", "luascript")
+	h := s.acquire(a, contender.Bid{})
 	done := make(chan error)
 	go func() {
-		_, err := b.Acquire(ctx, contender.Bid{Lock: lock})
+		_, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock})
 		done <- err
 	}()
-	verdict.Eventually(t, "B's acquire in its history", func() bool { return len(must[[]history.Op](t)(b.Ops())) > 0 })
+	verdict.Eventually(t, "B's acquire in its history", func() bool { return len(s.ops(b)) > 0 })
 	check(t, b.Kill())
 	if err := <-done; err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the acquire of a killed process: %v, want that it has ended", err)
 	}
 	check(t, b.Kill())
-	ops := must[[]history.Op](t)(b.Ops())
+	ops := s.ops(b)
 	if len(ops) != 1 || ops[0].Result != history.Unknown || ops[0].End != history.Forever {
 		t.Errorf("history of the killed: %+v, want an acquire of unknown end", ops)
 	}
 	check(t, b.Close())
-	if again := must[[]history.Op](t)(b.Ops()); !slices.Equal(again, ops) {
+	if again := s.ops(b); !slices.Equal(again, ops) {
 		t.Errorf("after Close: %+v, want %+v", again, ops)
 	}
-	if _, err := b.Acquire(ctx, contender.Bid{Lock: lock}); err == nil {
+	if _, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock}); err == nil {
 		t.Error("a killed contender obeys, want an error")
 	}
-	check(t, h.Release(ctx))
+	s.release(h)
 }
 
 // TestEndsByItself: a process that has ended by itself was not killed, though somebody kills it
 // then, and no error of its own hides it.
 func TestEndsByItself(t *testing.T) {
-	ctx := within(t)
-	c := must[*contender.Contender](t)(contender.Start(ctx, setup(t, "A", "panics")))
-	if _, err := c.Acquire(ctx, contender.Bid{Lock: fresh("panics")}); !errors.Is(err, contender.ErrEnded) {
+	s := newScene(t)
+	c, err := contender.Start(s.ctx, s.setup("A", "panics"))
+	check(t, err)
+	if _, err := c.Acquire(s.ctx, contender.Bid{Lock: s.lock}); !errors.Is(err, contender.ErrEnded) {
 		t.Errorf("what panics: %v, want ErrEnded", err)
 	}
 	for i, end := range []func() error{c.Kill, c.Kill, c.Close} {
@@ -520,7 +482,8 @@ func TestEndsByItself(t *testing.T) {
 			t.Errorf("the end %d of it: %v, want ErrEnded, and the panic", i+1, err)
 		}
 	}
-	c = must[*contender.Contender](t)(contender.Start(ctx, setup(t, "A", "ends badly")))
+	c, err = contender.Start(s.ctx, s.setup("A", "ends badly"))
+	check(t, err)
 	if err := c.Close(); !errors.Is(err, strategy.ErrUnknown) || !errors.Is(err, contender.ErrEnded) || !strings.Contains(err.Error(), "exit status 66") {
 		t.Errorf("Close: %v, want ErrUnknown, as it says, and ErrEnded with its status", err)
 	}
@@ -534,16 +497,15 @@ func TestBadSetups(t *testing.T) {
 		"servers": func(s *contender.Setup) { s.Addrs = append(s.Addrs, s.Addrs...) },
 		"options": func(s *contender.Setup) { s.TTL = time.Microsecond },
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := setup(t, "A", "luascript")
-			spoil(&s)
-			c, err := contender.Start(within(t), s)
-			if err == nil {
-				c.Close()
-			}
-			if err == nil || !strings.Contains(err.Error(), "allowed") {
-				t.Errorf("Start = %v, want an error that says what is allowed", err)
-			}
-		})
+		s := newScene(t)
+		setup := s.setup("A", "luascript")
+		spoil(&setup)
+		c, err := contender.Start(s.ctx, setup)
+		if err == nil {
+			c.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "allowed") {
+			t.Errorf("a bad %s: %v, want an error that says what is allowed", name, err)
+		}
 	}
 }

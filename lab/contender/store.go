@@ -1,10 +1,11 @@
 package contender
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"net/rpc"
 	"sync"
 
 	"github.com/lockstrategies/locks/lab/history"
@@ -19,10 +20,8 @@ import (
 type Store struct {
 	careless bool // accepts any fence
 	listener net.Listener
-	serving  sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool
 	cells map[string]*cell
 }
 
@@ -47,33 +46,21 @@ func openStore(careless bool) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("contender: the store: %w", err)
 	}
-	s := &Store{careless: careless, listener: l, conns: map[net.Conn]bool{}, cells: map[string]*cell{}}
-	s.serving.Go(s.accept)
-	return s, nil
-}
-
-func (s *Store) accept() {
-	for {
-		conn, err := s.listener.Accept()
-		if err != nil {
-			return // Close
-		}
-		s.mu.Lock()
-		s.conns[conn] = true
-		s.mu.Unlock()
-		s.serving.Go(func() {
-			defer conn.Close()
-			for in, out := json.NewDecoder(conn), json.NewEncoder(conn); ; {
-				var r storeRequest
-				if in.Decode(&r) != nil || out.Encode(s.serve(r)) != nil {
-					break // this client is gone
-				}
-			}
-			s.mu.Lock()
-			delete(s.conns, conn)
-			s.mu.Unlock()
-		})
+	s := &Store{careless: careless, listener: l, cells: map[string]*cell{}}
+	server := rpc.NewServer()
+	if err := server.Register(s); err != nil {
+		return nil, err
 	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // Close
+			}
+			go server.ServeConn(conn)
+		}
+	}()
+	return s, nil
 }
 
 // Addr is for [Setup].Store.
@@ -83,99 +70,53 @@ func (s *Store) Addr() string { return s.listener.Addr().String() }
 func (s *Store) Value(key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.cells[key]; c != nil {
-		return c.value
-	}
-	return ""
+	return s.cell(key).value
 }
 
-// Close ends the store, and whatever it serves.
-func (s *Store) Close() error {
-	err := s.listener.Close()
-	s.mu.Lock()
-	for c := range s.conns {
-		c.Close()
+// cell is that of a lock. The caller holds mu.
+func (s *Store) cell(key string) *cell {
+	if s.cells[key] == nil {
+		s.cells[key] = &cell{}
 	}
-	s.mu.Unlock()
-	s.serving.Wait()
-	return err
+	return s.cells[key]
 }
 
-// serve reads, or writes.
-func (s *Store) serve(r storeRequest) storeAnswer {
+// Close ends the store. A client of it that goes on is still served.
+func (s *Store) Close() error { return s.listener.Close() }
+
+// Serve reads, or writes. Clients call it from their processes.
+func (s *Store) Serve(op history.Op, value *string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.cells[r.Key]
-	if c == nil {
-		c = &cell{}
-		s.cells[r.Key] = c
+	c := s.cell(op.Key)
+	if op.Fence != 0 && !s.careless && !c.admits(op) {
+		return ErrStale
 	}
-	switch {
-	case r.Fence != 0 && !s.careless && !c.admits(r):
-		return storeAnswer{Stale: true}
-	case r.Kind == history.KindWrite:
-		c.value = r.Value
+	if op.Kind == history.KindWrite {
+		c.value = op.Value
 	}
-	return storeAnswer{Value: c.value}
+	*value = c.value
+	return nil
 }
 
 // admits is the rule.
-func (c *cell) admits(r storeRequest) bool {
-	reads := r.Shares && r.Kind == history.KindRead
-	if r.Fence < c.fence || r.Fence == c.fence && r.Owner != c.owner && !reads {
+func (c *cell) admits(op history.Op) bool {
+	owner, shares := cmp.Or(op.Owner, op.Hold), op.Share > 0 && op.Kind == history.KindRead
+	if op.Fence < c.fence || op.Fence == c.fence && owner != c.owner && !shares {
 		return false
 	}
-	c.fence, c.owner = r.Fence, r.Owner
+	c.fence, c.owner = op.Fence, owner
 	return true
 }
 
-// A storeRequest and its answer are what goes over the wire, in JSON.
-type storeRequest struct {
-	Kind       history.Kind
-	Key, Owner string
-	Fence      uint64
-	Value      string
-	Shares     bool // it holds the lock next to others
-}
-
-type storeAnswer struct {
-	Value string
-	Stale bool
-}
-
-// A storeClient is one contender's connection to the store. Its workers take turns.
-type storeClient struct {
-	mu   sync.Mutex
-	conn net.Conn
-	in   *json.Decoder
-	out  *json.Encoder
-}
-
-func dialStore(addr string) (*storeClient, error) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("contender: the store: %w", err)
-	}
-	return &storeClient{conn: conn, in: json.NewDecoder(conn), out: json.NewEncoder(conn)}, nil
-}
-
-func (c *storeClient) close() error { return c.conn.Close() }
-
 // ask brings a request to the store, and its answer back. An error other than ErrStale
 // is that there is no store any more.
-func (c *storeClient) ask(r storeRequest) (value string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var a storeAnswer
-	err = c.out.Encode(r)
-	if err == nil {
-		err = c.in.Decode(&a)
+func ask(store *rpc.Client, op history.Op) (value string, err error) {
+	switch err = store.Call("Store.Serve", op, &value); {
+	case errors.As(err, new(rpc.ServerError)):
+		err = ErrStale
+	case err != nil:
+		err = fmt.Errorf("contender: the store: %w", err)
 	}
-	if err != nil {
-		return "", fmt.Errorf("contender: the store: %w", err)
-	}
-	if a.Stale {
-		return "", ErrStale
-	}
-	return a.Value, nil
+	return value, err
 }

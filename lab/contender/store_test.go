@@ -4,6 +4,7 @@ package contender
 
 import (
 	"errors"
+	"net/rpc"
 	"testing"
 
 	"github.com/lockstrategies/locks/lab/history"
@@ -14,14 +15,14 @@ import (
 // have the fence of the writer before them, and read. Then that writer is refused.
 func TestStoreRule(t *testing.T) {
 	const read, write = history.KindRead, history.KindWrite
-	type ask struct {
+	type asked struct {
 		kind  history.Kind
 		fence uint64
 		owner string
 		stale bool
 		share bool
 	}
-	for name, asks := range map[string][]ask{
+	for name, asks := range map[string][]asked{
 		"rising":              {{kind: write, fence: 1, owner: "A"}, {kind: write, fence: 2, owner: "B"}, {kind: write, fence: 5, owner: "C"}},
 		"older write":         {{kind: write, fence: 2, owner: "B"}, {kind: write, fence: 1, owner: "A", stale: true}, {kind: write, fence: 2, owner: "B"}},
 		"older read":          {{kind: write, fence: 2, owner: "B"}, {kind: read, fence: 1, owner: "A", stale: true}},
@@ -44,26 +45,26 @@ func TestStoreRule(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			c, err := dialStore(s.Addr())
+			c, err := rpc.Dial("tcp", s.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.close()
+			defer c.Close()
 			stored := ""
 			for i, a := range asks {
-				r := storeRequest{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote", Shares: a.share}
-				got, err := c.ask(r)
+				op := history.Op{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote"}
+				if a.share {
+					op.Share = 1
+				}
+				got, err := ask(c, op)
 				if errors.Is(err, ErrStale) != a.stale || err != nil && !a.stale {
 					t.Fatalf("%d: %+v = %v, want stale: %t", i, a, err, a.stale)
 				}
-				if a.kind == read && !a.stale && got != stored {
-					t.Errorf("%d: read %q, want %q", i, got, stored)
-				}
 				if a.kind == write && !a.stale {
-					stored = r.Value
+					stored = op.Value
 				}
-				if s.Value("k") != stored {
-					t.Errorf("%d: stored is %q, want %q", i, s.Value("k"), stored)
+				if s.Value("k") != stored || !a.stale && got != stored {
+					t.Errorf("%d: it gets %q, and stored is %q, want %q", i, got, s.Value("k"), stored)
 				}
 			}
 		})
