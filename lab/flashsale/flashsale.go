@@ -195,10 +195,12 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	for _, s := range told {
 		j.Told = append(j.Told, slices.Index(c.Servers, s))
 	}
+	var t team
 	defer func() {
 		if ctx.Err() != nil {
 			r.Interrupted, err = true, context.Cause(ctx)
 		}
+		t.end() // before the sweep: they may still write
 		if e := j.sweep(ctx, c.Servers); e != nil {
 			err = errors.Join(err, e)
 		}
@@ -211,7 +213,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 			c.Progress(w, i, len(ways))
 		}
 		j.Way, j.Sale = w, fmt.Sprintf("%s-%d", j.Run, i)
-		result, err := j.hold(ctx, c.Servers)
+		result, err := j.hold(ctx, &t, c.Servers)
 		if ctx.Err() != nil {
 			return r, nil // the result may be what it is for that reason alone
 		}
@@ -242,7 +244,10 @@ func ordersKey(sale string) string { return "{" + sale + "}:orders" }
 
 // hold holds one sale. An error is the server's; what goes wrong among the processes
 // is in the result.
-func (j job) hold(ctx context.Context, servers []*redistest.Server) (*Result, error) {
+func (j job) hold(ctx context.Context, t *team, servers []*redistest.Server) (*Result, error) {
+	if err := t.gather(servers); err != nil {
+		return nil, err
+	}
 	conn, err := servers[0].Pool().GetContext(ctx)
 	if err != nil {
 		return nil, err
@@ -255,7 +260,8 @@ func (j job) hold(ctx context.Context, servers []*redistest.Server) (*Result, er
 	if j.Way.Name == NoLock {
 		r.Want = Oversold
 	}
-	if err := r.sell(ctx, j, servers); err != nil {
+	if err := t.sell(ctx, j, r); err != nil {
+		t.end() // others will do the next
 		r.Verdict, r.Errors = Wrong, append(r.Errors, err.Error())
 		return r, nil // the books may still change, or be gone
 	}

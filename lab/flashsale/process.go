@@ -21,9 +21,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The buyers are in children (see package child), which are started for one sale. A child
-// says that it has dialled and loaded, and that its buyers stand at the door. It hears that
-// they may go in, and sends a Result when the last one has left.
+// The buyers are in children (see package child). A child hears of a job, and says that it has
+// dialled and loaded, and that its buyers stand at the door. It hears that they may go in, and
+// sends a Result when the last one has left.
 //
 // A child whose parent is gone lets its buyers leave and removes the keys: so do all of them,
 // however the parent went.
@@ -35,36 +35,55 @@ const role = "flashsale"
 // machine adds. endLimit is how long it may take to clean up and end.
 const startLimit, endLimit = 30 * time.Second, 5 * time.Second
 
+// A team is the processes in which the buyers are; empty: they are not started.
+type team []*child.Process
+
+func (t *team) gather(servers []*redistest.Server) error {
+	for len(*t) < Processes {
+		p, err := child.Start(child.Config{Role: role, Env: childEnv(os.Environ(), servers), CleansUp: true})
+		if err != nil {
+			return fmt.Errorf("flashsale: starting a process: %w", err)
+		}
+		*t = append(*t, p)
+	}
+	return nil
+}
+
+// end returns when the processes have ended.
+func (t *team) end() {
+	for _, p := range *t {
+		p.Close(endLimit)
+	}
+	*t = nil
+}
+
 // sell has the processes hold a sale, and adds up how their buyers fared.
-func (r *Result) sell(ctx context.Context, j job, servers []*redistest.Server) error {
-	var all []*child.Process
+func (t team) sell(ctx context.Context, j job, r *Result) error {
 	hear := func(limit time.Duration, message func(i int) any) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has said nothing for %v", limit))
 		defer cancel()
-		for i, p := range all {
+		for i, p := range t {
 			if err := p.Receive(ctx, message(i)); err != nil {
 				return fmt.Errorf("process %d: %w", i+1, err)
 			}
 		}
 		return nil
 	}
-	for j.Process = range Processes {
-		p, err := child.Start(child.Config{Role: role, Job: j, Env: childEnv(os.Environ(), servers), CleansUp: true})
-		if err != nil {
-			return fmt.Errorf("flashsale: starting a process: %w", err)
+	for i, p := range t {
+		j.Process = i
+		if err := p.Send(j); err != nil {
+			return err
 		}
-		defer p.Close(endLimit)
-		all = append(all, p)
 	}
 	if err := hear(startLimit, func(int) any { return new(any) }); err != nil {
 		return err
 	}
-	for _, p := range all {
+	for _, p := range t {
 		if err := p.Send("go"); err != nil {
 			return err
 		}
 	}
-	parts := make([]Result, len(all))
+	parts := make([]Result, len(t))
 	err := hear(j.Patience+startLimit, func(i int) any { return &parts[i] })
 	for _, y := range parts {
 		r.Sold += y.Sold
@@ -94,10 +113,11 @@ func childEnv(environ []string, servers []*redistest.Server) []string {
 	return append(env, "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given))
 }
 
-// Child makes this process one of those of a sale, if it was started as one, and returns true;
-// then main should return. Call it before anything else, with all strategies that take part.
+// Child makes this process one of those of a sale, if it was started as one: it sells as its
+// parent says until the parent is gone, and returns true; then main should return. Call it before
+// anything else, with all strategies that take part.
 func Child(variants ...subjects.Variant) bool {
-	return child.Run(role, func(ctx context.Context, parent *child.Parent, j job) error {
+	return child.Run(role, func(ctx context.Context, parent *child.Parent, _ any) error {
 		// Neither a parent that is gone nor Ctrl-C, which is the parent's to act on, may keep the
 		// child from cleaning up.
 		signal.Ignore(syscall.SIGPIPE, os.Interrupt)
@@ -106,23 +126,30 @@ func Child(variants ...subjects.Variant) bool {
 			return err
 		}
 		defer farm.Close()
-		err = j.work(ctx, parent, servers, variants)
-		if err != nil && ctx.Err() != nil { // else the parent is there, and does it
+		var sent atomic.Int64 // commands
+		var pools []*redis.Pool
+		for _, s := range servers {
+			p := counted(s.Pool(), &sent)
+			defer p.Close()
+			pools = append(pools, p)
+		}
+		var j job
+		for err == nil {
+			var next job
+			if err = parent.Receive(&next); err == nil {
+				j = next
+				err = j.work(ctx, parent, pools, variants, &sent)
+			}
+		}
+		if ctx.Err() != nil && j.Run != "" { // else the parent is there, and does it
 			err = errors.Join(err, j.sweep(ctx, servers))
 		}
 		return err
 	})
 }
 
-// work is a child's part of the sale.
-func (j job) work(ctx context.Context, parent *child.Parent, servers []*redistest.Server, variants []subjects.Variant) error {
-	var sent atomic.Int64 // commands
-	var pools []*redis.Pool
-	for _, s := range servers {
-		p := counted(s.Pool(), &sent)
-		defer p.Close()
-		pools = append(pools, p)
-	}
+// work is a child's part of a sale. An error ends the child.
+func (j job) work(ctx context.Context, parent *child.Parent, pools []*redis.Pool, variants []subjects.Variant, sent *atomic.Int64) error {
 	s := &shop{pool: pools[0], job: j, goods: goodsKey(j.Sale), orders: ordersKey(j.Sale)}
 	buy, end, err := s.open(ctx, pools, variants)
 	if err != nil {
