@@ -14,10 +14,8 @@ func clockBackLessons() []Lesson {
 		Fix: "Slew the servers' clocks, and never set them. A PTTL that is longer than any TTL in use shows the fault. Then an operator who knows that the holder is dead deletes the lock by its token. " +
 			"With RedLock one such server of five does no harm: on the others the lock expires in time, and they are a majority.",
 		Servers: 5,
-		Acts: []Act{{
-			Title: "one server, and its clock is set back by an hour",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "one server, and its clock is set back by an hour", play: func(s *Stage, a, b *client) {
 				redis := s.cast("redis")[0]
 				a.takes("token-of-A")
 				a.dies()
@@ -28,18 +26,15 @@ func clockBackLessons() []Lesson {
 				s.note("an operator (ops) knows that A is dead, and deletes A's lock, by its token")
 				ops.eval(redis, compareDelete, s.key(), "token-of-A")
 				b.takes("token-of-B")
-			},
-		}, {
-			Title: "RedLock: the clock of one of five is set back by an hour",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "RedLock: the clock of one of five is set back by an hour", play: func(s *Stage, a, b *client) {
 				a.elects(s.servers)
 				a.dies()
 				s.servers[0].setBack()
 				s.lapseAt(s.servers[1:])
 				s.freedInTime(b, func() bool { return b.elects(s.servers) })
-			},
-		}},
+			}},
+		},
 	}}
 }
 
@@ -69,7 +64,7 @@ func (s *Stage) lapseAt(some []*server) {
 func (s *Stage) freedInTime(c *client, try func() bool) {
 	if try() {
 		s.judge(comesFree, true, "%s has got it, a TTL after its holder's death", c.name)
-		return
+	} else {
+		s.broken(comesFree, "a TTL after its holder's death the server keeps the key for %d ms more", s.redis().look("PTTL", s.key()))
 	}
-	s.broken(comesFree, "a TTL after its holder's death the server keeps the key for %d ms more", s.redis().look("PTTL", s.key()))
 }

@@ -3,6 +3,7 @@ package lessons
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockstrategies/locks/internal/testkit/rig"
@@ -21,11 +22,8 @@ func powerLoss() Lesson {
 			"A lock that Redis has forgotten is free, whatever its holder believes.",
 		Fix: "appendfsync always: Redis writes to the disk before it answers, which makes every grant as slow as the disk. " +
 			"Where that is too slow, keep a Redis that may have forgotten locks away until the longest TTL is over.",
-		Acts: []Act{{
-			Title: "nothing is kept, and Redis is killed",
-			long:  restarts,
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "nothing is kept, and Redis is killed", long: restarts, play: func(s *Stage, a, b *client) {
 				began := time.Now()
 				a.takes("token-of-A")
 				b.takes("token-of-B")
@@ -35,12 +33,8 @@ func powerLoss() Lesson {
 				s.redis().look("GET", s.key())
 				b.takes("token-of-B")
 				s.stillHeld(began)
-			},
-		}, {
-			Title: "snapshots (RDB): what is younger than the last one is lost",
-			long:  restarts,
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "snapshots (RDB): what is younger than the last one is lost", long: restarts, play: func(s *Stage, a, b *client) {
 				s.redis().look("SET", "price:tea", 5)
 				s.redis().look("SAVE")
 				s.ending = append(s.ending, func() { // no later act reads what this one has saved
@@ -57,48 +51,42 @@ func powerLoss() Lesson {
 				s.redis().look("GET", s.key())
 				b.takes("token-of-B")
 				s.stillHeld(began)
-			},
-		}, {
-			Title: "appendonly yes, appendfsync everysec: the last second is lost",
-			long:  restarts,
-			Timed: true, // a power loss takes what was written in the second before it
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
-				s.persists("everysec")
-				var disk *rig.Checkpoint
-				s.happens("a sync: this much is on the disk", func(ctx context.Context) (err error) {
-					disk, err = s.redis().node.Checkpoint(ctx)
-					return err
-				})
-				began := time.Now()
-				a.takes("token-of-A")
-				b.takes("token-of-B")
-				s.losesPower(disk)
-				s.redis().look("GET", s.key())
-				b.takes("token-of-B")
-				s.stillHeld(began)
-			},
-		}, {
-			Title: "appendonly yes, appendfsync always: nothing is lost that was answered",
-			long:  restarts,
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
-				s.persists("always")
-				began := time.Now()
-				a.takes("token-of-A")
-				b.takes("token-of-B")
-				s.redis().look("PTTL", s.key())
-				s.losesPower(nil)
-				s.redis().look("GET", s.key())
-				s.redis().look("PTTL", s.key())
-				s.note("the file has the moment at which the lock ends, so reading it starts no TTL again")
-				b.takes("token-of-B")
-				s.stillHeld(began)
-				a.eval(s.redis(), compareDelete, s.key(), "token-of-A")
-				a.ends()
-				b.takes("token-of-B")
-			},
-		}},
+			}},
+			// A power loss takes what was written in the second before it.
+			{Title: "appendonly yes, appendfsync everysec: the last second is lost", long: restarts, Timed: true,
+				play: func(s *Stage, a, b *client) {
+					s.persists("everysec")
+					var disk *rig.Checkpoint
+					s.happens("a sync: this much is on the disk", func(ctx context.Context) (err error) {
+						disk, err = s.redis().node.Checkpoint(ctx)
+						return err
+					})
+					began := time.Now()
+					a.takes("token-of-A")
+					b.takes("token-of-B")
+					s.losesPower(disk)
+					s.redis().look("GET", s.key())
+					b.takes("token-of-B")
+					s.stillHeld(began)
+				}},
+			{Title: "appendonly yes, appendfsync always: nothing is lost that was answered", long: restarts,
+				play: func(s *Stage, a, b *client) {
+					s.persists("always")
+					began := time.Now()
+					a.takes("token-of-A")
+					b.takes("token-of-B")
+					s.redis().look("PTTL", s.key())
+					s.losesPower(nil)
+					s.redis().look("GET", s.key())
+					s.redis().look("PTTL", s.key())
+					s.note("the file has the moment at which the lock ends, so reading it starts no TTL again")
+					b.takes("token-of-B")
+					s.stillHeld(began)
+					a.eval(s.redis(), compareDelete, s.key(), "token-of-A")
+					a.ends()
+					b.takes("token-of-B")
+				}},
+		},
 	}
 }
 
@@ -139,10 +127,8 @@ func failOver() Lesson {
 			"But a primary answers first and tells its replicas after that. A lock that it did not tell them of dies with it.",
 		Fix: "Promote a replica only when a TTL has gone by; until then nobody gets a lock. Or believe in a grant only when every replica that may be promoted has it (luascript.Acknowledged); " +
 			"then nobody gets a lock while one of them is down. Or let several servers vote that know nothing of each other: RedLock, the next lesson.",
-		Acts: []Act{{
-			Title: "the replica is behind, and is promoted at once",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "the replica is behind, and is promoted at once", play: func(s *Stage, a, b *client) {
 				c := s.cast("primary", "replica")
 				primary, replica := c[0], c[1]
 				replica.follows(primary)
@@ -156,11 +142,8 @@ func failOver() Lesson {
 				b.takesAt(replica, "token-of-B")
 				s.serves(b, died)
 				s.stillHeld(began)
-			},
-		}, {
-			Title: "the replica is promoted when a TTL has gone by",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "the replica is promoted when a TTL has gone by", play: func(s *Stage, a, b *client) {
 				c := s.cast("primary", "replica")
 				primary, replica := c[0], c[1]
 				replica.follows(primary)
@@ -176,11 +159,8 @@ func failOver() Lesson {
 				replica.promoted()
 				b.takesAt(replica, "token-of-B")
 				s.serves(b, died)
-			},
-		}, {
-			Title: "WAIT: A believes in a lock that the replica has",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "WAIT: A believes in a lock that the replica has", play: func(s *Stage, a, b *client) {
 				c := s.cast("primary", "replica")
 				primary, replica := c[0], c[1]
 				replica.follows(primary)
@@ -194,11 +174,8 @@ func failOver() Lesson {
 				a.eval(replica, compareDelete, s.key(), "token-of-A")
 				a.ends()
 				b.takesAt(replica, "token-of-B")
-			},
-		}, {
-			Title: "WAIT, and another replica is promoted than the one that has the lock",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "WAIT, and another replica is promoted than the one that has the lock", play: func(s *Stage, a, b *client) {
 				c := s.cast("primary", "r1", "r2")
 				primary, first, second := c[0], c[1], c[2]
 				first.follows(primary)
@@ -213,8 +190,8 @@ func failOver() Lesson {
 				b.takesAt(second, "token-of-B")
 				s.serves(b, died)
 				s.stillHeld(began)
-			},
-		}},
+			}},
+		},
 	}
 }
 
@@ -267,11 +244,9 @@ func (s *Stage) clock() time.Time {
 // serves judges how long nobody was served: until now, when c has been.
 func (s *Stage) serves(c *client, died time.Time) {
 	gap := s.clock().Sub(died)
-	if gap >= s.ttl {
-		s.broken(served, "nobody is served for %v after the primary's death, and a TTL is %v", gap.Round(time.Millisecond), s.ttl)
-		return
-	}
-	s.judge(served, true, "%s is served %v after the primary's death, and a TTL is %v", c.name, gap.Round(time.Millisecond), s.ttl)
+	s.decide(served, gap < s.ttl,
+		fmt.Sprintf("%s is served %v after the primary's death, and a TTL is %v", c.name, gap.Round(time.Millisecond), s.ttl),
+		fmt.Sprintf("nobody is served for %v after the primary's death, and a TTL is %v", gap.Round(time.Millisecond), s.ttl))
 }
 
 // stops: its own clock tells the holder that the lock is over.

@@ -1,16 +1,13 @@
 package lessons
 
 import (
-	_ "embed"
+	"fmt"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
 )
 
-//go:embed fenced_write.lua
-var fencedWriteLua string
-
-var fencedWrite = driver.NewScript("fenced_write", fencedWriteLua)
+var fencedWrite = script("fenced_write")
 
 // fenceLessons are about holders that go on when their lock is lost.
 func fenceLessons() []Lesson {
@@ -20,10 +17,8 @@ func fenceLessons() []Lesson {
 			"So it writes what it was about to write, over what the next holder has written. No lock can stop it, because it does not ask.",
 		Fix: "The store can stop it. Each hold has a number, its fence, greater than those of all holds before, and the store refuses a write with a lesser fence than it has seen. " +
 			"Two clients may still believe they hold the lock, but only the later one can write.",
-		Acts: []Act{{
-			Title: "a store that takes every write",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "a store that takes every write", play: func(s *Stage, a, b *client) {
 				price := s.leaves("price:" + s.name)
 				a.takes("token-of-A")
 				s.note("A is about to write")
@@ -34,12 +29,8 @@ func fenceLessons() []Lesson {
 				a.wakes()
 				a.do(s.redis(), "SET", price, "by-A")
 				s.noLateWork(a, "token-of-A", "by-A", func() any { return s.redis().look("GET", price) })
-			},
-		}, {
-			Title: "a store that refuses lesser fences",
-			lists: []string{"fenced_write"},
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "a store that refuses lesser fences", lists: []string{"fenced_write"}, play: func(s *Stage, a, b *client) {
 				price := s.leaves("price:" + s.name)
 				s.fence()
 				hold := func(c *client) (token string, fence uint64) {
@@ -67,8 +58,8 @@ func fenceLessons() []Lesson {
 					s.note("refused: %d is less than %d", fence, next)
 				}
 				s.noLateWork(a, token, "by-A", func() any { return s.redis().look("HGET", price, "value") })
-			},
-		}},
+			}},
+		},
 	}}
 }
 
@@ -80,9 +71,7 @@ func (s *Stage) noLateWork(late *client, token, wrote string, stored func() any)
 		s.Cannot("%s still holds the lock: its write is not late", late.name)
 	}
 	value, _ := stored().([]byte)
-	if string(value) == wrote {
-		s.broken(noLateWork, "the lock is not %s's any more, and %s has written over what the next holder wrote: the store has %s", late.name, late.name, value)
-		return
-	}
-	s.judge(noLateWork, true, "the lock is not %s's any more, and what %s wrote was refused: the store has %s", late.name, late.name, value)
+	s.decide(noLateWork, string(value) != wrote,
+		fmt.Sprintf("the lock is not %s's any more, and what %s wrote was refused: the store has %s", late.name, late.name, value),
+		fmt.Sprintf("the lock is not %s's any more, and %s has written over what the next holder wrote: the store has %s", late.name, late.name, value))
 }

@@ -1,7 +1,6 @@
 package lessons
 
 import (
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -11,10 +10,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-//go:embed release_publish.lua
-var releasePublishLua string
-
-var releasePublish = driver.NewScript("release_publish", releasePublishLua)
+var releasePublish = script("release_publish")
 
 // herdLessons are about those who wait.
 func herdLessons() []Lesson {
@@ -24,18 +20,14 @@ func herdLessons() []Lesson {
 			"The three differ in how many commands it takes to bring the lock from one holder to the next, and in which waiter is served first.",
 		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package fairqueue does. " +
 			"Where the server can keep no queue, ask again after random pauses that grow.",
-		Acts: []Act{{
-			Title: "polling: a waiter asks again and again",
-			play:  func(s *Stage) { s.pollers(); s.relays(polling) },
-		}, {
-			Title: "wake-up: a release notifies all, and all ask",
-			lists: []string{"release_publish"},
-			play:  func(s *Stage) { s.herd(); s.relays(wakeUp) },
-		}, {
-			Title: "direct grant: the release makes the next in the queue the holder",
-			Timed: true, // a successor has a second to extend
-			play:  func(s *Stage) { s.successors(); s.relays(polling, wakeUp, directGrant) },
-		}},
+		Acts: []Act{
+			{Title: "polling: a waiter asks again and again", play: func(s *Stage) { s.pollers(); s.relays(polling) }},
+			{Title: "wake-up: a release notifies all, and all ask", lists: []string{"release_publish"},
+				play: func(s *Stage) { s.herd(); s.relays(wakeUp) }},
+			// A successor has a second to extend.
+			{Title: "direct grant: the release makes the next in the queue the holder", Timed: true,
+				play: func(s *Stage) { s.successors(); s.relays(polling, wakeUp, directGrant) }},
+		},
 	}}
 }
 

@@ -28,11 +28,8 @@ func lateGrantLessons() []Lesson {
 		Fix: "The undo has to arrive after the request: on the same connection, or on another one when the server has closed the first. " +
 			"This module's connections see to that.",
 		Own: true,
-		Acts: []Act{{
-			Title: "undone on another connection",
-			lists: []string{"compare_delete"},
-			play: func(s *Stage) {
-				a := s.client("A")
+		Acts: []Act{
+			{Title: "undone on another connection", lists: []string{"compare_delete"}, play: func(s *Stage, a *client) {
 				first := a.dials(s.redis())
 				first.holdUp()
 				first.sends("SET", s.key(), "token-of-A", "NX", "PX", s.px())
@@ -46,11 +43,8 @@ func lateGrantLessons() []Lesson {
 				s.nobodys(b, func() bool { return b.takes("token-of-B") })
 				s.lapse(s.key())
 				b.takes("token-of-B")
-			},
-		}, {
-			Title: "undone on the same connection, behind the request",
-			play: func(s *Stage) {
-				a := s.client("A")
+			}},
+			{Title: "undone on the same connection, behind the request", play: func(s *Stage, a *client) {
 				only := a.dials(s.redis())
 				only.holdUp()
 				only.sends("SET", s.key(), "token-of-A", "NX", "PX", s.px())
@@ -61,11 +55,8 @@ func lateGrantLessons() []Lesson {
 				only.hears()
 				b := s.client("B")
 				s.nobodys(b, func() bool { return b.takes("token-of-B") })
-			},
-		}, {
-			Title: "undone on another connection, when the first is known to be dead",
-			play: func(s *Stage) {
-				a := s.client("A")
+			}},
+			{Title: "undone on another connection, when the first is known to be dead", play: func(s *Stage, a *client) {
 				first := a.dials(s.redis())
 				first.sends("CLIENT", "ID")
 				id := first.hears().text()
@@ -81,12 +72,10 @@ func lateGrantLessons() []Lesson {
 				first.arrives("what was held up goes on, on a connection that the server has closed")
 				b := s.client("B")
 				s.nobodys(b, func() bool { return b.takes("token-of-B") })
-			},
-		}, {
-			Title: "the same by package luascript",
-			Timed: true, // A has to give up before the reader who steps has read on
-			play:  (*Stage).undoneByModule,
-		}},
+			}},
+			// A has to give up before the reader who steps has read on.
+			{Title: "the same by package luascript", Timed: true, play: (*Stage).undoneByModule},
+		},
 	}}
 }
 

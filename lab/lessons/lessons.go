@@ -6,10 +6,14 @@
 package lessons
 
 import (
+	"embed"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lockstrategies/locks/driver"
 )
 
 // A Lesson is a rung of the ladder.
@@ -42,7 +46,16 @@ type Act struct {
 	long int
 
 	lists []string // the scripts that the reader is to read, by their names
-	play  func(*Stage)
+	play  any      // a function of a *Stage and of clients
+}
+
+// perform plays the act. The clients are called A, B, and so on.
+func (a Act) perform(s *Stage) {
+	play, in := reflect.ValueOf(a.play), []reflect.Value{reflect.ValueOf(s)}
+	for len(in) < play.Type().NumIn() {
+		in = append(in, reflect.ValueOf(s.client(string(rune('A'+len(in)-1)))))
+	}
+	play.Call(in)
 }
 
 // All returns the lessons in order.
@@ -77,4 +90,16 @@ func Find(which string) (Lesson, error) {
 		names = append(names, l.Name)
 	}
 	return Lesson{}, fmt.Errorf("%q may be each of the lessons %s", which, strings.Join(names, ", "))
+}
+
+//go:embed *.lua
+var sources embed.FS
+
+// script is one that acts run, from the file of its name.
+func script(name string) *driver.Script {
+	source, err := sources.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return driver.NewScript(name, string(source))
 }

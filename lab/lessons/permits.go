@@ -1,7 +1,6 @@
 package lessons
 
 import (
-	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,10 +11,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-//go:embed rank_permit.lua
-var rankPermitLua string
-
-var rankPermit = driver.NewScript("rank_permit", rankPermitLua)
+var rankPermit = script("rank_permit")
 
 const (
 	onlySoMany = "never more holders than permits"
@@ -30,10 +26,8 @@ func permitLessons() []Lesson {
 			"In a sorted set each holder stands with the time at which it came, and goes out when that is too long ago. But each client goes by its own clock, and a client whose clock is ahead takes a permit that is still held.",
 		Fix: "Each permit is a lease with a TTL of its own, by the server's clock. The number of leases says how many permits are taken, so nobody has to count down. " +
 			"Those who wait stand in a queue on the server. A release makes the first of them a holder in the same step, and so does a raise of the limit. This is package semaphore.",
-		Acts: []Act{{
-			Title: "a counter: INCR takes a permit, and DECR gives it back",
-			play: func(s *Stage) {
-				a, b, c := s.client("A"), s.client("B"), s.client("C")
+		Acts: []Act{
+			{Title: "a counter: INCR takes a permit, and DECR gives it back", play: func(s *Stage, a, b, c *client) {
 				s.hasPermits(2)
 				a.countsUp()
 				b.countsUp()
@@ -45,30 +39,23 @@ func permitLessons() []Lesson {
 				b.do(s.redis(), "DECR", s.key())
 				c.countsUp()
 				s.countedFree(a, b, "GET", b.countsUp)
-			},
-		}, {
-			Title: "a sorted set of the holders, and each client's own clock",
-			lists: []string{"rank_permit"},
-			play: func(s *Stage) {
-				a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
-				s.hasPermits(2)
-				began := time.Now()
-				a.ranks()
-				b.ranks()
-				c.ranks()
-				s.stillHeld(began)
-				d.runsAhead(2 * s.ttl)
-				d.ranks()
-				s.redis().look("ZRANGE", s.key(), 0, -1)
-			},
-		}, {
-			Title: "package semaphore: the server's clock, and a TTL for each permit",
-			play:  (*Stage).permitsLapse,
-		}, {
-			Title: "package semaphore: a release serves the first who waits, and so does a raise of the limit",
-			Timed: true, // who is served has a second to extend
-			play:  (*Stage).permitsServe,
-		}},
+			}},
+			{Title: "a sorted set of the holders, and each client's own clock", lists: []string{"rank_permit"},
+				play: func(s *Stage, a, b, c, d *client) {
+					s.hasPermits(2)
+					began := time.Now()
+					a.ranks()
+					b.ranks()
+					c.ranks()
+					s.stillHeld(began)
+					d.runsAhead(2 * s.ttl)
+					d.ranks()
+					s.redis().look("ZRANGE", s.key(), 0, -1)
+				}},
+			{Title: "package semaphore: the server's clock, and a TTL for each permit", play: (*Stage).permitsLapse},
+			// Who is served has a second to extend.
+			{Title: "package semaphore: a release serves the first who waits, and so does a raise of the limit", Timed: true, play: (*Stage).permitsServe},
+		},
 	}}
 }
 
@@ -262,11 +249,9 @@ func (s *Stage) permitsServe() {
 	d.holds()
 	s.served(d)
 	s.stillHeld(began)
-	if !slices.Contains(seenC, "permit:"+leaseC.Token()) || !slices.Contains(seenD, "permit:"+leaseD.Token()) {
-		s.broken(inTheStep, "Redis had no permit of C's after the release, or none of D's after the raise")
-	} else {
-		s.judge(inTheStep, true, "after the release Redis had a permit of C's, and after the raise one of D's, before they heard of it")
-	}
+	s.decide(inTheStep, slices.Contains(seenC, "permit:"+leaseC.Token()) && slices.Contains(seenD, "permit:"+leaseD.Token()),
+		"after the release Redis had a permit of C's, and after the raise one of D's, before they heard of it",
+		"Redis had no permit of C's after the release, or none of D's after the raise")
 	s.firstComeFirstServed()
 }
 

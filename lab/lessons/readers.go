@@ -1,7 +1,6 @@
 package lessons
 
 import (
-	_ "embed"
 	"fmt"
 	"slices"
 	"time"
@@ -12,19 +11,10 @@ import (
 )
 
 var (
-	//go:embed count_read.lua
-	countReadLua string
-	//go:embed count_write.lua
-	countWriteLua string
-	//go:embed share_read.lua
-	shareReadLua string
-	//go:embed share_write.lua
-	shareWriteLua string
-
-	countRead  = driver.NewScript("count_read", countReadLua)
-	countWrite = driver.NewScript("count_write", countWriteLua)
-	shareRead  = driver.NewScript("share_read", shareReadLua)
-	shareWrite = driver.NewScript("share_write", shareWriteLua)
+	countRead  = script("count_read")
+	countWrite = script("count_write")
+	shareRead  = script("share_read")
+	shareWrite = script("share_write")
 )
 
 const (
@@ -41,40 +31,27 @@ func readerLessons() []Lesson {
 			"With one TTL for all readers each renewal keeps the dead readers in, too. And where a reader may come in whenever others read, one reader may follow the other without a gap, and the writer waits for ever: it starves.",
 		Fix: "Each reader has a TTL of its own, and renews no other. Readers and writers take turns: a reader that comes waits behind a writer that waits, and when the writer is done, all readers that wait come in. " +
 			"So neither side starves. This is package rwlock. It can also turn a writer into a reader (Downgrade), and nobody writes in between.",
-		Acts: []Act{{
-			Title: "a count of the readers: one dies, and nobody counts down",
-			lists: []string{"count_read", "count_write"},
-			play: func(s *Stage) {
-				r1, r2, w := s.client("R1"), s.client("R2"), s.client("W")
-				s.hasReaders()
-				r1.reads(countRead)
-				r2.reads(countRead)
-				w.writesBy(countWrite)
-				r1.dies()
-				s.lapse(s.key())
-				r2.ends()
-				r2.do(s.redis(), "HINCRBY", s.key(), "readers", -1)
-				s.countedFree(r1, w, "HGET", func() bool { return w.writesBy(countWrite) }, "readers")
-			},
-		}, {
-			Title: "one TTL for all readers: those who live keep a dead one in",
-			lists: []string{"share_read", "share_write"},
-			play:  (*Stage).zombie,
-		}, {
-			Title: "readers come in whenever others read: the writer starves",
-			play:  (*Stage).starves,
-		}, {
-			Title: "package rwlock: readers and writers take turns",
-			Timed: true, // who is served has a second to extend
-			play:  (*Stage).alternate,
-		}, {
-			Title: "package rwlock: each reader has a TTL of its own",
-			play:  (*Stage).readerLapses,
-		}, {
-			Title: "package rwlock: a writer becomes a reader, and nobody writes in between",
-			Timed: true,
-			play:  (*Stage).downgrades,
-		}},
+		Acts: []Act{
+			{Title: "a count of the readers: one dies, and nobody counts down", lists: []string{"count_read", "count_write"},
+				play: func(s *Stage) {
+					r1, r2, w := s.client("R1"), s.client("R2"), s.client("W")
+					s.hasReaders()
+					r1.reads(countRead)
+					r2.reads(countRead)
+					w.writesBy(countWrite)
+					r1.dies()
+					s.lapse(s.key())
+					r2.ends()
+					r2.do(s.redis(), "HINCRBY", s.key(), "readers", -1)
+					s.countedFree(r1, w, "HGET", func() bool { return w.writesBy(countWrite) }, "readers")
+				}},
+			{Title: "one TTL for all readers: those who live keep a dead one in", lists: []string{"share_read", "share_write"}, play: (*Stage).zombie},
+			{Title: "readers come in whenever others read: the writer starves", play: (*Stage).starves},
+			// Who is served has a second to extend.
+			{Title: "package rwlock: readers and writers take turns", Timed: true, play: (*Stage).alternate},
+			{Title: "package rwlock: each reader has a TTL of its own", play: (*Stage).readerLapses},
+			{Title: "package rwlock: a writer becomes a reader, and nobody writes in between", Timed: true, play: (*Stage).downgrades},
+		},
 	}}
 }
 
@@ -200,11 +177,9 @@ func (s *Stage) starves() {
 		}
 	})
 	s.note("and so on: %d times in all", rounds)
-	if came > 0 {
-		s.broken(takesTurn, "R1 read when W came. Since then readers have come in %d times, and W has asked %d times in vain", came, asked)
-	} else {
-		s.judge(takesTurn, true, "no reader came in before W")
-	}
+	s.decide(takesTurn, came == 0,
+		"no reader came in before W",
+		fmt.Sprintf("R1 read when W came. Since then readers have come in %d times, and W has asked %d times in vain", came, asked))
 	s.note("at last no reader comes back")
 	in.goes()
 	w.writesBy(shareWrite)
@@ -253,11 +228,9 @@ func (s *Stage) alternate() {
 	leaseR3 := r3.leased(ofR3)
 	r3.comesIn(false, true)
 	s.stillHeld(began)
-	if slices.Contains(afterR1, "write:"+leaseW.Token()) && slices.Contains(afterW, "read:"+leaseR2.Token()) && slices.Contains(afterW, "read:"+leaseR3.Token()) {
-		s.judge(inTheStep, true, "Redis had W as the holder after R1's release, and R2 and R3 after W's, before they heard of it")
-	} else {
-		s.broken(inTheStep, "Redis had no hold of W's after R1's release, or none of R2's or R3's after W's")
-	}
+	s.decide(inTheStep, slices.Contains(afterR1, "write:"+leaseW.Token()) && slices.Contains(afterW, "read:"+leaseR2.Token()) && slices.Contains(afterW, "read:"+leaseR3.Token()),
+		"Redis had W as the holder after R1's release, and R2 and R3 after W's, before they heard of it",
+		"Redis had no hold of W's after R1's release, or none of R2's or R3's after W's")
 }
 
 // cameIn are those of the clients who have held the lock.
@@ -291,11 +264,9 @@ func (s *Stage) readerLapses() {
 	r2.renews(lease)
 	s.holders()
 	r2.releases(lease)
-	if w.comesIn(true, w.gets(write) != nil) {
-		s.judge(comesFree, true, "W has got in when R2 was done: R1's TTL had ended, as R2 renewed none but its own")
-	} else {
-		s.broken(comesFree, "R1's TTL is over, R2 is done, and W does not get in")
-	}
+	s.decide(comesFree, w.comesIn(true, w.gets(write) != nil),
+		"W has got in when R2 was done: R1's TTL had ended, as R2 renewed none but its own",
+		"R1's TTL is over, R2 is done, and W does not get in")
 }
 
 // downgrades: W has written, and reads on. V, which waits to write, does not come in between, and R, which waits
@@ -318,11 +289,9 @@ func (s *Stage) downgrades() {
 	s.note("W may read from here on, and write no more")
 	before, _ := wrote.Fence()
 	after, _ := reading.Fence()
-	if before == after {
-		s.judge(noGap, true, "a writer gets a new fence, and one that downgrades keeps its own: W's is %d before and after, so nobody wrote", after)
-	} else {
-		s.broken(noGap, "W's fence was %d, and is %d: somebody wrote in between", before, after)
-	}
+	s.decide(noGap, before == after,
+		fmt.Sprintf("a writer gets a new fence, and one that downgrades keeps its own: W's is %d before and after, so nobody wrote", after),
+		fmt.Sprintf("W's fence was %d, and is %d: somebody wrote in between", before, after))
 	r.hears() // that it is a holder
 	leaseR := r.leased(ofR)
 	r.comesIn(false, true)

@@ -32,9 +32,8 @@ func redlockLessons() []Lesson {
 		Fix: "Of five servers two may die, of six also two, of seven three. When more are dead, package redlock says that there is no quorum (ErrNoQuorum, not ErrHeld): to wait for the holder would not help. " +
 			"Votes end, too: a majority counts for the TTL less the time that the vote took, and less the drift allowance, 1 % of the TTL and 2 ms.",
 		Servers: 5, Own: true,
-		Acts: []Act{{
-			Title: "two of five servers are dead",
-			play: func(s *Stage) {
+		Acts: []Act{
+			{Title: "two of five servers are dead", play: func(s *Stage) {
 				die(s.servers[s.majority():])
 				a, b := s.client("A"), s.client("B")
 				a.joins(redlock.WithoutGuard()) // no server comes back in this lesson
@@ -46,29 +45,26 @@ func redlockLessons() []Lesson {
 					a.releases(lease)
 				}
 				b.asksAll()
-			},
-		}, {
-			Title: "three of five servers are dead",
-			play: func(s *Stage) {
+			}},
+			{Title: "three of five servers are dead", play: func(s *Stage) {
 				die(s.servers[s.majority()-1:])
 				a := s.client("A")
 				a.joins(redlock.WithoutGuard())
 				_, err := a.asksAll()
 				s.had(a, err)
 				s.judge(saysSo, errors.Is(err, strategy.ErrNoQuorum) && !errors.Is(err, strategy.ErrHeld), "A gets: %v", err)
-			},
-		},
+			}},
 			slowVotes("slow answers: votes are counted, and time is not", false),
-			slowVotes("validity = TTL − elapsed − drift: time is counted, too", true)},
+			slowVotes("validity = TTL − elapsed − drift: time is counted, too", true),
+		},
 	}, {
 		Number: 16, Name: "split-votes", Title: "RedLock: votes that are split, again and again",
 		Idea: "When several clients ask at the same moment, each server votes for the client that reaches it first. So it can happen that nobody has a majority: all give their votes back, and ask again. " +
 			"If all of them wait for the same time before they ask again, they meet again.",
 		Fix:     "Each client waits for a random time before it asks again, so that one of them comes first. It also helps to ask all servers at once, and to give votes back at once.",
 		Servers: 3,
-		Acts: []Act{{
-			Title: "three clients, and the same pause for each",
-			play: func(s *Stage) {
+		Acts: []Act{
+			{Title: "three clients, and the same pause for each", play: func(s *Stage) {
 				all := []*client{s.client("A"), s.client("B"), s.client("C")}
 				const rounds = 2
 				winners := 0
@@ -79,15 +75,11 @@ func redlockLessons() []Lesson {
 					s.note(sameMoment)
 					winners += s.split(all)
 				}
-				if winners > 0 {
-					s.judge(comesOut, true, "%d of %d rounds had a winner", winners, rounds)
-				} else {
-					s.broken(comesOut, "in %d rounds nobody has had %d votes of %d, and nothing makes the next one different", rounds, s.majority(), len(s.servers))
-				}
-			},
-		}, {
-			Title: "a random pause for each, by package redlock",
-			play: func(s *Stage) {
+				s.decide(comesOut, winners > 0,
+					fmt.Sprintf("%d of %d rounds had a winner", winners, rounds),
+					fmt.Sprintf("in %d rounds nobody has had %d votes of %d, and nothing makes the next one different", rounds, s.majority(), len(s.servers)))
+			}},
+			{Title: "a random pause for each, by package redlock", play: func(s *Stage) {
 				all := []*client{s.client("A"), s.client("B"), s.client("C")}
 				s.note(sameMoment)
 				s.splitJoined(all)
@@ -104,8 +96,8 @@ func redlockLessons() []Lesson {
 					return
 				}
 				s.judge(comesOut, true, "%s, whose pause was the shortest, has got it", first.name)
-			},
-		}},
+			}},
+		},
 	}}, redlockTimeLessons()...)
 }
 
@@ -117,11 +109,9 @@ func (s *Stage) had(c *client, err error) {
 			dead++
 		}
 	}
-	if err == nil {
-		s.judge(outlives, true, "%s has got it, with %d of %d servers dead", c.name, dead, len(s.servers))
-		return
-	}
-	s.broken(outlives, "nobody holds the lock, and %s does not get it, with %d of %d servers dead", c.name, dead, len(s.servers))
+	s.decide(outlives, err == nil,
+		fmt.Sprintf("%s has got it, with %d of %d servers dead", c.name, dead, len(s.servers)),
+		fmt.Sprintf("nobody holds the lock, and %s does not get it, with %d of %d servers dead", c.name, dead, len(s.servers)))
 }
 
 // isDead tells what has become of a server in the story.

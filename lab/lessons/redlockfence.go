@@ -1,7 +1,7 @@
 package lessons
 
 import (
-	_ "embed"
+	"fmt"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/redlock"
@@ -9,19 +9,10 @@ import (
 )
 
 var (
-	//go:embed vote.lua
-	voteLua string
-	//go:embed ask.lua
-	askLua string
-	//go:embed note.lua
-	noteLua string
-	//go:embed write.lua
-	writeLua string
-
-	voteCounted = driver.NewScript("vote", voteLua)
-	voteAsked   = driver.NewScript("ask", askLua)
-	noteFence   = driver.NewScript("note", noteLua)
-	writeFenced = driver.NewScript("write", writeLua)
+	voteCounted = script("vote")
+	voteAsked   = script("ask")
+	noteFence   = script("note")
+	writeFenced = script("write")
 )
 
 const fencesRise = "fences rise"
@@ -35,23 +26,17 @@ func redlockFenceLessons() []Lesson {
 		Fix: "The new fence is one more than the greatest that a majority knows, and the lock counts only when a majority has noted it. So one of the servers that vote next knows it. " +
 			"Package redlock does this with its option WithFences.",
 		Servers: fenceVoters + 1, Own: true, names: []string{"n1", "n2", "n3", "db"},
-		Acts: []Act{{
-			Title: "each server counts its votes, and the greatest count is the fence",
-			lists: []string{"vote", "write"},
-			play: func(s *Stage) {
-				s.inVain(s.counts, "vote.lua grants: it returns the vote's number; -1 would be a refusal")
-				s.lateWrite(s.counts)
-			},
-		}, {
-			Title: "a majority notes the fence before the lock counts",
-			lists: []string{"ask", "note"},
-			play: func(s *Stage) {
+		Acts: []Act{
+			{Title: "each server counts its votes, and the greatest count is the fence", lists: []string{"vote", "write"},
+				play: func(s *Stage) {
+					s.inVain(s.counts, "vote.lua grants: it returns the vote's number; -1 would be a refusal")
+					s.lateWrite(s.counts)
+				}},
+			{Title: "a majority notes the fence before the lock counts", lists: []string{"ask", "note"}, play: func(s *Stage) {
 				s.inVain(s.notes, "ask.lua grants: it returns the greatest fence noted, 0 for none; -1 would be a refusal")
 				s.lateWrite(s.notes)
-			},
-		}, {
-			Title: "the same by package redlock, whose fences are never below the servers' time in µs",
-			play: func(s *Stage) {
+			}},
+			{Title: "the same by package redlock, whose fences are never below the servers' time in µs", play: func(s *Stage) {
 				s.vouched()
 				s.oneStepAtATime()
 				s.lateWrite(func(c *client) uint64 {
@@ -67,8 +52,8 @@ func redlockFenceLessons() []Lesson {
 					}
 					return 0
 				})
-			},
-		}},
+			}},
+		},
 	}}, lateGrantLessons()...)
 }
 
@@ -156,18 +141,13 @@ func (s *Stage) lateWrite(take func(*client) uint64) {
 	c := s.client("C")
 	c.cutOff(s.servers[0])
 	later := c.fenced(take)
-	if later > earlier {
-		s.judge(fencesRise, true, "B's fence is %d, and that of C, who holds the lock later, is %d", earlier, later)
-	} else {
-		s.broken(fencesRise, "B's fence is %d, and that of C, who holds the lock later, is %d", earlier, later)
-	}
+	fences := fmt.Sprintf("B's fence is %d, and that of C, who holds the lock later, is %d", earlier, later)
+	s.decide(fencesRise, later > earlier, fences, fences)
 	c.eval(db, writeFenced, "stock", later, "of-C")
 	write.arrives("what B sent arrives")
-	if write.hears().is(1) {
-		s.broken(noLateWork, "B, whose lock is lost, has written over what C wrote")
-	} else {
-		s.judge(noLateWork, true, "what B wrote came after C's, and was refused")
-	}
+	s.decide(noLateWork, !write.hears().is(1),
+		"what B wrote came after C's, and was refused",
+		"B, whose lock is lost, has written over what C wrote")
 }
 
 // fenced has the client hold the lock, and returns its fence.

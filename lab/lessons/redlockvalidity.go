@@ -14,8 +14,7 @@ func slowVotes(title string, counts bool) Act {
 	return Act{
 		Title: title,
 		Timed: true, // the time that A counts is real
-		play: func(s *Stage) {
-			a, b := s.client("A"), s.client("B")
+		play: func(s *Stage, a, b *client) {
 			if counts {
 				start := a.now()
 				votes := a.canvasses(s.servers)

@@ -1,8 +1,8 @@
 package lessons
 
 import (
-	_ "embed"
 	"errors"
+	"fmt"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/luascript"
@@ -11,13 +11,8 @@ import (
 )
 
 var (
-	//go:embed count_lock.lua
-	countLockLua string
-	//go:embed count_unlock.lua
-	countUnlockLua string
-
-	countLock   = driver.NewScript("count_lock", countLockLua)
-	countUnlock = driver.NewScript("count_unlock", countUnlockLua)
+	countLock   = script("count_lock")
+	countUnlock = script("count_unlock")
 )
 
 const (
@@ -33,20 +28,15 @@ func reentrantLessons() []Lesson {
 			"But if the answer to an unlock is lost, the client sends the unlock again, and the lock counts it twice: the inner function has given up the outer one's lock.",
 		Fix: "Each hold has an id of its own, and a release says which hold it ends. A release that comes a second time finds that hold gone, and ends no other: package reentrant. " +
 			"Better still, take a lock in one place only.",
-		Acts: []Act{{
-			Title: "a lock that does not know its owner: luascript",
-			play: func(s *Stage) {
-				a := s.client("A")
+		Acts: []Act{
+			{Title: "a lock that does not know its owner: luascript", play: func(s *Stage, a *client) {
 				a.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) })
 				a.enters()
 				s.note(luascriptSays)
 				s.note("A calls a function that takes the lock, too")
 				s.reentered(a, a.enters() != nil)
-			},
-		}, {
-			Title: "the same value may lock again, and nobody counts",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "the same value may lock again, and nobody counts", play: func(s *Stage, a, b *client) {
 				a.takes("A")
 				s.note("A calls a function that takes the lock, too")
 				s.reentered(a, !a.takes("A") && a.do(s.redis(), "GET", s.key()).is("A"))
@@ -56,36 +46,30 @@ func reentrantLessons() []Lesson {
 					s.broken(innerOnly, "A believes it holds the lock, and its function has released it")
 				}
 				b.takes("B")
-			},
-		}, {
-			Title: "a count, and an unlock that is sent twice",
-			lists: []string{"count_lock", "count_unlock"},
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
-				lock := func(c *client) bool {
-					got := !c.eval(s.redis(), countLock, s.key(), c.name, s.px()).is(0)
-					if got {
-						c.holds()
+			}},
+			{Title: "a count, and an unlock that is sent twice", lists: []string{"count_lock", "count_unlock"},
+				play: func(s *Stage, a, b *client) {
+					lock := func(c *client) bool {
+						got := !c.eval(s.redis(), countLock, s.key(), c.name, s.px()).is(0)
+						if got {
+							c.holds()
+						}
+						return got
 					}
-					return got
-				}
-				lock(a)
-				s.note("count_lock.lua returns the count: 0 would be a refusal")
-				s.note("A calls a function that takes the lock, too")
-				s.reentered(a, lock(a))
-				s.note("the function is done, and unlocks")
-				a.node(s.redis()).loses("count_unlock")
-				if _, err := a.tryEval(s.redis(), countUnlock, s.key(), a.name); err == nil {
-					s.Cannot("the reply has not been lost")
-				}
-				a.eval(s.redis(), countUnlock, s.key(), a.name) // again, as nobody knows
-				s.stillOwns(a, "owner")
-				lock(b)
-			},
-		}, {
-			Title: "an id for each hold: package reentrant",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+					lock(a)
+					s.note("count_lock.lua returns the count: 0 would be a refusal")
+					s.note("A calls a function that takes the lock, too")
+					s.reentered(a, lock(a))
+					s.note("the function is done, and unlocks")
+					a.node(s.redis()).loses("count_unlock")
+					if _, err := a.tryEval(s.redis(), countUnlock, s.key(), a.name); err == nil {
+						s.Cannot("the reply has not been lost")
+					}
+					a.eval(s.redis(), countUnlock, s.key(), a.name) // again, as nobody knows
+					s.stillOwns(a, "owner")
+					lock(b)
+				}},
+			{Title: "an id for each hold: package reentrant", play: func(s *Stage, a, b *client) {
 				s.fence()
 				for _, who := range s.clients {
 					who.opens(func(n []driver.Node) driver.Protocol { return reentrant.On(n[0]) })
@@ -105,18 +89,16 @@ func reentrantLessons() []Lesson {
 				b.acquires()
 				a.releases(outer)
 				b.acquires()
-			},
-		}},
+			}},
+		},
 	}}
 }
 
 // reentered judges whether the holder of the lock got it once more.
 func (s *Stage) reentered(c *client, got bool) {
-	if got {
-		s.judge(mayEnterAgain, true, "%s holds the lock, and has got it once more", c.name)
-		return
-	}
-	s.broken(mayEnterAgain, "%s is kept out by itself: if it waits, it waits for its own release", c.name)
+	s.decide(mayEnterAgain, got,
+		fmt.Sprintf("%s holds the lock, and has got it once more", c.name),
+		fmt.Sprintf("%s is kept out by itself: if it waits, it waits for its own release", c.name))
 }
 
 // stillOwns judges whether the hash of the lock has a field that is there while the holder's
@@ -125,11 +107,9 @@ func (s *Stage) stillOwns(c *client, field string) {
 	if !c.holding {
 		s.Cannot("%s holds no lock that could be looked at", c.name)
 	}
-	if s.redis().look("HEXISTS", s.key(), field) == int64(1) {
-		s.judge(ownRelease, true, "%s believes it holds the lock, and Redis has its first hold", c.name)
-		return
-	}
-	s.broken(ownRelease, "%s believes it holds the lock, and Redis has none: what was sent again has ended %s's first hold", c.name, c.name)
+	s.decide(ownRelease, s.redis().look("HEXISTS", s.key(), field) == int64(1),
+		fmt.Sprintf("%s believes it holds the lock, and Redis has its first hold", c.name),
+		fmt.Sprintf("%s believes it holds the lock, and Redis has none: what was sent again has ended %s's first hold", c.name, c.name))
 }
 
 // enters asks once, in its own name, as each of its functions does. It returns nil where it is

@@ -1,7 +1,6 @@
 package lessons
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,17 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
-//go:embed buy.lua
-var buyLua string
-
-var buy = driver.NewScript("buy", buyLua)
+var buy = script("buy")
 
 // notOversold is what a shop promises.
 const notOversold = "no more is sold than there is"
@@ -33,9 +28,8 @@ func saleLessons() []Lesson {
 		Fix: "A lock around looking and writing keeps the books right, and makes all buyers wait for each other. " +
 			"If both happen in Redis, one atomic script does the same without a lock: take a lock only for what no single step can do. " +
 			"In SQL, too: UPDATE goods SET stock = stock - 1 WHERE id = 1 AND stock > 0 is one step, and a version column (… WHERE version = 7) does what WATCH does.",
-		Acts: []Act{{
-			Title: "one left, two buyers, no lock",
-			play: func(s *Stage) {
+		Acts: []Act{
+			{Title: "one left, two buyers, no lock", play: func(s *Stage) {
 				a, b, sh := s.client("A"), s.client("B"), s.shop(1)
 				seen := map[*client]int{}
 				for _, c := range []*client{a, b} {
@@ -48,11 +42,8 @@ func saleLessons() []Lesson {
 					}
 				}
 				sh.audit()
-			},
-		}, {
-			Title: "the same two, and one atomic script",
-			lists: []string{"buy"},
-			play: func(s *Stage) {
+			}},
+			{Title: "the same two, and one atomic script", lists: []string{"buy"}, play: func(s *Stage) {
 				a, b, sh := s.client("A"), s.client("B"), s.shop(1)
 				a.node(s.redis()).at(rig.At("script buy", 1, rig.Before, func() {
 					s.note("B's command overtakes A's on the way") // whose ever comes first, the other finds what is left
@@ -60,12 +51,9 @@ func saleLessons() []Lesson {
 				}))
 				sh.buys(a)
 				sh.audit()
-			},
-		}, {
-			Title: fmt.Sprintf("the whole sale: %d goods, %d buyers at once in %d processes", flashsale.Goods, flashsale.Processes*flashsale.Buyers, flashsale.Processes),
-			Timed: true,
-			play:  (*Stage).flashSale,
-		}},
+			}},
+			{Title: fmt.Sprintf("the whole sale: %d goods, %d buyers at once in %d processes", flashsale.Goods, flashsale.Processes*flashsale.Buyers, flashsale.Processes), Timed: true, play: (*Stage).flashSale},
+		},
 	}}
 }
 
@@ -93,11 +81,8 @@ func (sh shop) buys(c *client) {
 // audit judges by the books.
 func (sh shop) audit() {
 	orders, _ := sh.s.redis().look("LRANGE", sh.orders, 0, -1).([]any)
-	if len(orders) > sh.had {
-		sh.s.broken(notOversold, "goods: %d, orders: %d", sh.had, len(orders))
-		return
-	}
-	sh.s.judge(notOversold, true, "goods: %d, orders: %d", sh.had, len(orders))
+	books := fmt.Sprintf("goods: %d, orders: %d", sh.had, len(orders))
+	sh.s.decide(notOversold, len(orders) <= sh.had, books, books)
 }
 
 // flashSale is the sale in earnest, with other processes: they tell of themselves only what

@@ -7,10 +7,8 @@ func setnxLessons() []Lesson {
 		Idea: "SETNX sets a key only if the key does not exist. So of all clients that ask, one gets the answer 1, and holds the lock; it deletes the key when its work is done. " +
 			"But nobody else deletes it, and a holder can die.",
 		Fix: "A lock needs an end that Redis brings about without the holder: a TTL, a time to live.",
-		Acts: []Act{{
-			Title: "before SETNX: look, then set (IsLock, then Add)",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "before SETNX: look, then set (IsLock, then Add)", play: func(s *Stage, a, b *client) {
 				free := map[*client]bool{}
 				for _, c := range []*client{a, b} {
 					free[c] = c.do(s.redis(), "EXISTS", s.key()).is(0)
@@ -21,11 +19,8 @@ func setnxLessons() []Lesson {
 						c.holds()
 					}
 				}
-			},
-		}, {
-			Title: "SETNX, and DEL when the work is done",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "SETNX, and DEL when the work is done", play: func(s *Stage, a, b *client) {
 				take := func(c *client) bool {
 					got := c.do(s.redis(), "SETNX", s.key(), c.name).is(1)
 					if got {
@@ -41,27 +36,22 @@ func setnxLessons() []Lesson {
 				b.dies()
 				s.passes(s.ttl)
 				s.freed(a, func() bool { return take(a) })
-			},
-		}, {
-			Title: "SETNX, and a time to live (TTL) by PEXPIRE",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "SETNX, and a time to live (TTL) by PEXPIRE", play: func(s *Stage, a, b *client) {
 				a.setsThenExpires()
 				b.setsThenExpires()
 				a.dies()
 				s.lapse(s.key())
 				s.freed(b, b.setsThenExpires)
-			},
-		}},
+			}},
+		},
 	}, {
 		Number: 2, Name: "expire", Title: "SETNX, then EXPIRE: the holder dies in between",
 		Idea: "SETNX makes the key. EXPIRE (or PEXPIRE, which takes milliseconds) gives it a TTL, and Redis deletes the key when the TTL is over, even if the holder is dead. " +
 			"But these are two commands. A client that dies between them leaves a key that has no end.",
 		Fix: "One command makes the key and its TTL, so that nobody can die in between: SET with NX and PX.",
-		Acts: []Act{{
-			Title: "two commands, and a death between them",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "two commands, and a death between them", play: func(s *Stage, a, b *client) {
 				if a.do(s.redis(), "SETNX", s.key(), "A").is(1) {
 					a.holds()
 				}
@@ -69,18 +59,15 @@ func setnxLessons() []Lesson {
 				a.dead = true
 				s.lapse(s.key())
 				s.freed(b, b.setsThenExpires)
-			},
-		}, {
-			Title: "one command, and a death right after it",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "one command, and a death right after it", play: func(s *Stage, a, b *client) {
 				a.takes("A")
 				a.dies()
 				b.takes("B")
 				s.lapse(s.key())
 				s.freed(b, func() bool { return b.takes("B") })
-			},
-		}},
+			}},
+		},
 	}}
 }
 

@@ -79,7 +79,7 @@ func (s *Stage) act(a Act) (Trace, error) {
 				end()
 			}
 		}()
-		a.play(s)
+		a.perform(s)
 		s.together()
 		for _, name := range a.lists {
 			source, ok := s.scripts[name]

@@ -16,10 +16,8 @@ func timestampLessons() []Lesson {
 		Idea: "Redis could not always set a key and its TTL in one command. So the value of the lock was the time at which it lapses, its stamp. A client that finds a stamp that has passed deletes the key, and sets its own. " +
 			"But two clients may find it at the same time. The first deletes and sets; then the second deletes the first one's new lock.",
 		Fix: "The command that writes has to return the value before it: GETSET.",
-		Acts: []Act{{
-			Title: "GET, DEL and SETNX, by one alone",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "GET, DEL and SETNX, by one alone", play: func(s *Stage, a, b *client) {
 				a.stamps()
 				a.dies()
 				s.lapse()
@@ -30,10 +28,8 @@ func timestampLessons() []Lesson {
 					b.do(s.redis(), "DEL", s.key())
 					return b.stamps() != ""
 				})
-			},
-		}, {
-			Title: "GET, DEL and SETNX, by two at a time",
-			play: func(s *Stage) {
+			}},
+			{Title: "GET, DEL and SETNX, by two at a time", play: func(s *Stage) {
 				b, c := s.abandoned()
 				if b.findsLapsed() && c.findsLapsed() {
 					b.do(s.redis(), "DEL", s.key())
@@ -42,16 +38,15 @@ func timestampLessons() []Lesson {
 					b.stillHas(s.redis(), mine)
 					c.stamps()
 				}
-			},
-		}},
+			}},
+		},
 	}, {
 		Number: 4, Name: "getset", Title: "GETSET: one wins, and the loser writes, too",
 		Idea: "GETSET writes a value and returns the one before it. So of all clients that take a lapsed lock over, only the first gets back a time that has passed; a client that gets back a time in the future has lost. " +
 			"But the loser has written, too. From then on the winner's lock lapses at the time that the loser wrote.",
 		Fix: "A loser must not write at all. In a transaction (WATCH, MULTI, EXEC) it writes nothing if another client has written since the look: lesson 6.",
-		Acts: []Act{{
-			Title: "take-over by GETSET",
-			play: func(s *Stage) {
+		Acts: []Act{
+			{Title: "take-over by GETSET", play: func(s *Stage) {
 				b, c := s.abandoned()
 				if b.findsLapsed() && c.findsLapsed() {
 					mine := b.swaps(s.ttl)
@@ -59,10 +54,8 @@ func timestampLessons() []Lesson {
 					c.swaps(s.ttl)
 					b.deadlineIs(mine)
 				}
-			},
-		}, {
-			Title: "the loser asks for less time than the winner",
-			play: func(s *Stage) {
+			}},
+			{Title: "the loser asks for less time than the winner", play: func(s *Stage) {
 				b, c := s.abandoned()
 				if b.findsLapsed() && c.findsLapsed() {
 					mine := b.swaps(10 * s.ttl)
@@ -73,27 +66,22 @@ func timestampLessons() []Lesson {
 				if c.findsLapsed() {
 					c.swaps(s.ttl)
 				}
-			},
-		}},
+			}},
+		},
 	}, {
 		Number: 5, Name: "clock", Title: "Everybody's own clock: the fast one steals",
 		Idea: "A deadline that is a time of day means the same to all clients only if all clocks agree, and the clocks of two machines never quite agree. " +
 			"A client whose clock is ahead finds that a lock has lapsed, and takes it, while the holder is still at work.",
 		Fix: "Tell Redis no time of day, only how long: a TTL, which Redis counts by one clock, its own.",
-		Acts: []Act{{
-			Title: "a deadline by everybody's own clock",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "a deadline by everybody's own clock", play: func(s *Stage, a, b *client) {
 				b.runsAhead(2 * s.ttl)
 				a.stamps()
 				if b.findsLapsed() {
 					b.swaps(s.ttl)
 				}
-			},
-		}, {
-			Title: "a TTL by the server's clock",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "a TTL by the server's clock", play: func(s *Stage, a, b *client) {
 				b.runsAhead(2 * s.ttl)
 				a.takes("A")
 				b.takes("B")
@@ -101,16 +89,15 @@ func timestampLessons() []Lesson {
 				a.ends()
 				a.do(s.redis(), "DEL", s.key())
 				b.takes("B")
-			},
-		}},
+			}},
+		},
 	}, {
 		Number: 6, Name: "servicestack", Title: "ServiceStack: a correct take-over, and one timeout for two things",
 		Idea: "AcquireLock(key, timeout) of ServiceStack.Redis takes a lapsed lock over in a transaction, which writes nothing for the client that comes second. " +
 			"But it has one timeout for two things: how long the lock lasts, and how long others wait for it. A client that comes after the holder still waits when the holder's time is over, and takes the lock while the holder works.",
 		Fix: "Two numbers: the holder says how long its lock lasts, and each waiter says how long it waits.",
-		Acts: []Act{{
-			Title: "WATCH, GET, MULTI, SET, EXEC, by two at a time",
-			play: func(s *Stage) {
+		Acts: []Act{
+			{Title: "WATCH, GET, MULTI, SET, EXEC, by two at a time", play: func(s *Stage) {
 				b, c := s.abandoned()
 				b.session(s.redis(), s.key(), func(ofB doer) {
 					c.session(s.redis(), s.key(), func(ofC doer) {
@@ -122,14 +109,10 @@ func timestampLessons() []Lesson {
 						}
 					})
 				})
-			},
-		}, {
-			Title: "one timeout: the holder's time is over before the waiter's",
-			play:  acquireLock(1),
-		}, {
-			Title: "two numbers: the lock lasts for longer than anybody waits",
-			play:  acquireLock(10),
-		}},
+			}},
+			{Title: "one timeout: the holder's time is over before the waiter's", play: acquireLock(1)},
+			{Title: "two numbers: the lock lasts for longer than anybody waits", play: acquireLock(10)},
+		},
 	}}
 }
 

@@ -28,6 +28,15 @@ func (s *Stage) broken(promise, what string, args ...any) {
 	s.judge(promise, false, "%s", text)
 }
 
+// decide writes a verdict down, and if the promise is broken marks that moment.
+func (s *Stage) decide(promise string, held bool, kept, broken string) {
+	if held {
+		s.judge(promise, true, "%s", kept)
+	} else {
+		s.broken(promise, "%s", broken)
+	}
+}
+
 // stillHas judges whether the server has what the holder of the lock believes.
 func (c *client) stillHas(srv *server, token string) {
 	v := srv.look("GET", c.s.key())

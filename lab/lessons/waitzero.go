@@ -18,10 +18,8 @@ func waitZeroLessons() []Lesson {
 			"And 0 is no refusal: the primary has the lock, and a client that goes away leaves it there until its TTL is over.",
 		Fix: "Take 0 for \"nobody knows\": delete the lock by your token, and ask again. Package luascript does so with Options.Acks, and reports ErrUnknown. " +
 			"With min-replicas-to-write 1 the primary itself refuses writes when no replica has answered it for 10 s.",
-		Acts: []Act{{
-			Title: "A does not look at what WAIT returns",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "A does not look at what WAIT returns", play: func(s *Stage, a, b *client) {
 				primary, replica := s.cutPair()
 				began := time.Now()
 				a.unconfirmed(primary, "token-of-A")
@@ -31,20 +29,14 @@ func waitZeroLessons() []Lesson {
 				replica.promoted()
 				b.takesAt(replica, "token-of-B")
 				s.stillHeld(began)
-			},
-		}, {
-			Title: "A takes 0 for a refusal, and goes away",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "A takes 0 for a refusal, and goes away", play: func(s *Stage, a, b *client) {
 				primary, _ := s.cutPair()
 				a.unconfirmed(primary, "token-of-A")
 				s.note("A goes away")
 				s.nobodys(b, func() bool { return b.takesAt(primary, "token-of-B") })
-			},
-		}, {
-			Title: "A deletes what nobody has confirmed",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+			}},
+			{Title: "A deletes what nobody has confirmed", play: func(s *Stage, a, b *client) {
 				primary, replica := s.cutPair()
 				a.unconfirmed(primary, "token-of-A")
 				a.eval(primary, compareDelete, s.key(), "token-of-A")
@@ -61,13 +53,11 @@ func waitZeroLessons() []Lesson {
 				b.ends()
 				b.eval(replica, compareDelete, s.key(), "token-of-B")
 				a.takesAt(replica, "token-of-A")
-			},
-		}, {
-			Title: "the same by package luascript, with Options.Acks",
-			Timed: true, // WAIT waits for a part of the time-out
-			long:  6,    // and is answered up to 100 ms late
-			play:  (*Stage).unacknowledged,
-		}},
+			}},
+			// WAIT waits for a part of the time-out.
+			// And is answered up to 100 ms late.
+			{Title: "the same by package luascript, with Options.Acks", Timed: true, long: 6, play: (*Stage).unacknowledged},
+		},
 	}}
 }
 

@@ -2,7 +2,6 @@ package lessons
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -10,10 +9,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-//go:embed renew.lua
-var renewLua string
-
-var renew = driver.NewScript("renew", renewLua)
+var renew = script("renew")
 
 // watchdogLessons are about work that outlives its TTL.
 func watchdogLessons() []Lesson {
@@ -23,21 +19,16 @@ func watchdogLessons() []Lesson {
 			"But when the work dies or hangs, and its watchdog does not, nobody works under the lock, and nobody else gets it.",
 		Fix: "A hold needs a maximum, beyond which no watchdog renews it: Lease.KeepAlive(maxHold). " +
 			"No watchdog helps a program that is paused as a whole, because its watchdog is paused, too.",
-		Acts: []Act{{
-			Title: "no watchdog: the work goes on when its TTL is over",
-			play: func(s *Stage) {
-				a, b := s.client("A"), s.client("B")
+		Acts: []Act{
+			{Title: "no watchdog: the work goes on when its TTL is over", play: func(s *Stage, a, b *client) {
 				a.takes("token-of-A")
 				s.note("A works, for longer than it thought")
 				s.lapse(s.key())
 				b.takes("token-of-B")
 				a.eval(s.redis(), compareDelete, s.key(), "token-of-A") // only now the diagram shows it
 				a.ends()
-			},
-		}, {
-			Title: "a watchdog renews the lock: KeepAlive of package luascript",
-			Timed: true,
-			play: func(s *Stage) {
+			}},
+			{Title: "a watchdog renews the lock: KeepAlive of package luascript", Timed: true, play: func(s *Stage) {
 				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
 				a.opensWith(dog)
 				b.opensWith(b)
@@ -50,12 +41,8 @@ func watchdogLessons() []Lesson {
 				b.acquires()
 				a.releases(lease)
 				b.acquires()
-			},
-		}, {
-			Title: "a watchdog that outlives the work",
-			Timed: true,
-			lists: []string{"renew"},
-			play: func(s *Stage) {
+			}},
+			{Title: "a watchdog that outlives the work", Timed: true, lists: []string{"renew"}, play: func(s *Stage) {
 				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
 				a.takes("token-of-A")
 				a.dies()
@@ -66,11 +53,8 @@ func watchdogLessons() []Lesson {
 					dog.eval(s.redis(), renew, s.key(), "token-of-A", s.px())
 				}
 				s.freedAfter(death, b, func() bool { return b.takes("token-of-B") })
-			},
-		}, {
-			Title: "a maximum for the hold: KeepAlive(maxHold)",
-			Timed: true,
-			play: func(s *Stage) {
+			}},
+			{Title: "a maximum for the hold: KeepAlive(maxHold)", Timed: true, play: func(s *Stage) {
 				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
 				a.opensWith(dog)
 				b.opensWith(b)
@@ -87,8 +71,8 @@ func watchdogLessons() []Lesson {
 				s.until("maxHold is over", func() bool { return s.redis().ask("EXISTS", s.key()) == int64(0) })
 				s.note("maxHold is over")
 				s.freedAfter(death, b, func() bool { return b.acquires() != nil })
-			},
-		}},
+			}},
+		},
 	}}
 }
 
