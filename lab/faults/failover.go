@@ -16,8 +16,7 @@ func failOvers() []Fault {
 		unguided  = "the new server votes again for what the old one has voted for"
 	)
 	return []Fault{
-		{
-			Name: "fail-over, write replicated", Group: "fail-over",
+		{Name: "fail-over, write replicated",
 			Story: "A holds the lock, and its server's replica has heard of it. The server dies, and the replica takes its place. B asks, A extends and releases, C asks.",
 			Cells: every(Kept, "the new server has the key, with its TTL: it keeps others out, and the lock expires in time (if the two clocks agree: to a replica an expiry is a date)",
 				in(Unavailable, "the new server knows the lock, but has no replica of its own, and so grants none until it is given one", acknowledged...)),
@@ -40,10 +39,8 @@ func failOvers() []Fault {
 					s.later(s.victim().Replicate) // until then nobody confirms anything
 				}
 				s.remembered(a)
-			},
-		},
-		{
-			Name: "fail-over, waiter's connection lives", Group: "fail-over",
+			}},
+		{Name: "fail-over, waiter's connection lives",
 			Story: "A holds the lock, and B waits for it. The server and its replica change places, and all connections to the old server stay open. A releases, and B gets the lock.",
 			Cells: every(Kept, "whatever asks the old server is refused there, and asks the new one; who listens is probed for, and listens at the new one within a second",
 				in(Kept, "a majority of the servers is where it was", "redlock")),
@@ -58,10 +55,8 @@ func failOvers() []Fault {
 				if served(); time.Since(released) > s.ttl/3 {
 					s.note(Unavailable, "B, who waits, sleeps until A's TTL ends, though A has released the lock")
 				}
-			},
-		},
-		{
-			Name: "fail-over, idle connection lives", Group: "fail-over",
+			}},
+		{Name: "fail-over, idle connection lives",
 			Story: "A has had the lock. The server and its replica change places, and A's connection to the old server stays open. B gets the lock, A asks, B releases, A asks.",
 			Cells: every(Kept, "the old server refuses what it is asked, and A asks the new one; no answer is a replica's",
 				in(Kept, "a majority of the servers is where it was", "redlock")),
@@ -82,10 +77,8 @@ func failOvers() []Fault {
 				if a.acquire(s.ttl/3) == nil {
 					s.note(Unavailable, "A, whose connection has stayed with the old server, does not get the lock, though it is free")
 				}
-			},
-		},
-		{
-			Name: "fail-over, write not replicated", Group: "fail-over",
+			}},
+		{Name: "fail-over, write not replicated", Prevent: "`Options.Acks`, or `redlock`; fences",
 			Story: "A gets the lock, and its server dies before its replica has heard of it. The replica takes its place. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, unheard, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Unavailable, "A learns that it has the lock only when the replica has it, too, and so not this time; the price is that a replica that is behind stops all", acknowledged...),
@@ -101,10 +94,8 @@ func failOvers() []Fault {
 					return
 				}
 				s.forgotten(a)
-			},
-		},
-		{
-			Name: "fail-over, old primary goes on", Group: "fail-over",
+			}},
+		{Name: "fail-over, old primary goes on", Prevent: "`Options.Acks`, or `min-replicas-to-write 1`; fences",
 			Story: "A server is taken for dead, and its replica takes its place. A, who is connected to the old one, still gets the lock there. B, with a new connection, asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, "there are two servers now, and each grants the lock once", in(Kept, "the new server does not vote until the longest TTL has passed, and the old one keeps the holder's vote; then both vote, so it has to be stopped by then", "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Unavailable, "the old server has no replica any more, so it grants nothing; nor does the new one until it is given one", acknowledged...),
@@ -128,8 +119,7 @@ func failOvers() []Fault {
 				}
 				c.repair()
 				s.forgotten(a)
-			},
-		},
+			}},
 	}
 }
 

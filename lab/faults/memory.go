@@ -19,8 +19,7 @@ func memoryFaults() []Fault {
 		unguided = "the server has forgotten its vote, and votes again"
 	)
 	return []Fault{
-		{
-			Name: "restart, nothing persisted", Group: "memory",
+		{Name: "restart, nothing persisted", Prevent: "`appendonly yes`",
 			Story: "A holds the lock. Its server is killed and comes back empty within the TTL. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, missing, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back empty as a primary, and its replica forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
@@ -34,23 +33,18 @@ func memoryFaults() []Fault {
 					return
 				}
 				s.forgotten(a)
-			},
-		},
-		{
-			Name: "restart, append-only file", Group: "memory",
+			}},
+		{Name: "restart, append-only file",
 			Story:  "A holds the lock. Its server, which appends each write to a file before it answers, is killed and comes back. B asks, A extends and releases, C asks.",
 			Cells:  every(Kept, "what was answered was written to the file, and the kernel has it though the process is dead (a machine that loses power is another thing, see below; and with appendfsync everysec a server whose disk is slow may answer up to two seconds before it writes)"),
 			Turned: []Sloppy{keptInMemory},
 			fsync:  "no",
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("the server is killed and comes back with its file", s.victim().Restart)
 				s.reunited()
 				s.remembered(a)
-			},
-		},
-		{
-			Name: "power loss, fsync every second", Group: "memory",
+			}},
+		{Name: "power loss, fsync every second", Prevent: "`appendfsync always`, or `Options.Acks` with WAITAOF",
 			Story: "A gets the lock. Less than a second later the machine loses power (emulated: the server is killed, and finds its files as they were before the lock, or, where the lock waits for syncs, as the last sync left them that the server has confirmed). B asks.",
 			Cells: every(Violated, "the file is synced once a second, and what was answered since then is not on the disk", in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded"),
 				in(Violated, "the server comes back without the lock, and its replica, which had it, forgets with it: WAIT counts copies, and chooses nobody", acknowledged...),
@@ -65,59 +59,45 @@ func memoryFaults() []Fault {
 				a := s.lastSecond()
 				s.reunited()
 				s.forgotten(a)
-			},
-		},
-		{
-			Name: "power loss, fsync always", Group: "memory",
+			}},
+		{Name: "power loss, fsync always",
 			Story:  "As before; but the server syncs its file before it answers, so the files are found as they were left (emulated, too: no disk lies about a sync). B asks, A extends and releases, C asks.",
 			Cells:  every(Kept, "what was answered was on the disk"),
 			Turned: []Sloppy{keptInMemory},
 			fsync:  "always",
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("the machine loses power", func(ctx context.Context) error { return s.victim().PowerLoss(ctx, nil) })
 				s.reunited()
 				s.remembered(a)
-			},
-		},
-		{
-			Name: "FLUSHALL", Group: "memory",
+			}},
+		{Name: "FLUSHALL", Prevent: "rights without `FLUSHALL` and `FLUSHDB`",
 			Story: "A holds the lock. Somebody flushes the server. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, missing, in(Detected, guarded, "redlock"), in(Violated, unguided, "redlock-unguarded")),
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("FLUSHALL", s.victim().FlushAll)
 				s.forgotten(a)
-			},
-		},
-		{
-			Name: "FLUSHALL, after a renewal", Group: "memory",
+			}},
+		{Name: "FLUSHALL, after a renewal", Prevent: "rights without `FLUSHALL` and `FLUSHDB`",
 			Story:  "A holds the lock, and has renewed it. Somebody flushes the server. B asks, A extends and releases, C asks.",
 			Cells:  every(Violated, missing, in(Kept, "with the renewal the servers that were not needed at first have joined, so the holder has votes to spare", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				a.insist()
 				s.joined()
 				s.do("FLUSHALL", s.victim().FlushAll)
 				s.forgotten(a)
-			},
-		},
-		{
-			Name: "eviction, volatile-lru", Group: "memory",
+			}},
+		{Name: "eviction, volatile-lru", Prevent: "`maxmemory-policy noeviction`: `Check` demands it",
 			Story: "A holds the lock. Its server runs out of memory, and evicts keys that have a TTL. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, "a lock is a key with a TTL, and this policy evicts those and no others",
 				in(Kept, "the key has no TTL, and so is not evicted", "setnxgetset"),
 				in(Violated, "the vote is a key with a TTL, and is evicted; the guard has none, stays, and does not see it: set noeviction, which Check demands", "redlock")),
 			Turned: []Sloppy{{Lock: broken.GivesItsKeyATTL}},
-			play:   func(s *Stage) { s.evicted("volatile-lru") },
-		},
-		{
-			Name: "eviction, allkeys-lru", Group: "memory",
+			play:   func(s *Stage) { s.evicted("volatile-lru") }},
+		{Name: "eviction, allkeys-lru", Prevent: "`maxmemory-policy noeviction`: `Check` demands it",
 			Story: "A holds the lock. Its server runs out of memory, and evicts whatever it likes: all there is. B asks; if it is refused, A extends and releases, C asks.",
 			Cells: every(Violated, missing, in(Detected, "the guard is evicted, too: "+guarded+" (where a server evicts the vote and leaves the guard, it is as with volatile-lru: set noeviction, which Check demands)", "redlock"), in(Violated, unguided, "redlock-unguarded")),
-			play:  func(s *Stage) { s.evicted("allkeys-lru") },
-		},
+			play:  func(s *Stage) { s.evicted("allkeys-lru") }},
 	}
 }
 

@@ -18,8 +18,7 @@ func networkFaults() []Fault {
 		others = "a majority of the servers goes on without it"
 	)
 	return []Fault{
-		{
-			Name: "acquire: request lost", Group: "network",
+		{Name: "acquire: request lost",
 			Story:  "A's request to acquire never arrives, and A gives up. C asks.",
 			Cells:  every(Kept, "nothing was granted, and A does not believe that it was"),
 			Turned: []Sloppy{{Lock: broken.TakesSilenceForYes}},
@@ -29,10 +28,8 @@ func networkFaults() []Fault {
 				s.lost(a, "A's requests are lost on the way", rig.Requests)
 				a.try()
 				s.next("C")
-			},
-		},
-		{
-			Name: "acquire: reply lost", Group: "network",
+			}},
+		{Name: "acquire: reply lost",
 			Story:  "A's request is granted, but the reply is lost, and A gives up. Its network heals, and C asks.",
 			Cells:  every(Kept, undone),
 			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
@@ -44,10 +41,8 @@ func networkFaults() []Fault {
 				a.heal()
 				s.say("A's network heals")
 				s.next("C")
-			},
-		},
-		{
-			Name: "acquire: request late", Group: "network",
+			}},
+		{Name: "acquire: request late",
 			Story:  "A's request is delayed until A has given up, and then it arrives, and the lock is granted to one who has gone. C asks.",
 			Cells:  every(Kept, undone+" in an order in which the undo cannot come first"),
 			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
@@ -60,10 +55,8 @@ func networkFaults() []Fault {
 				a.heal()
 				s.say("they arrive")
 				s.next("C")
-			},
-		},
-		{
-			Name: "acquire: reply late", Group: "network",
+			}},
+		{Name: "acquire: reply late", Prevent: "a TTL of many round trips",
 			Story:  "A is granted the lock, and hears of it when most of the TTL is over. Nobody renews it; when it lapses B gets it.",
 			Cells:  every(Detected, "A counts its TTL from before it asked, not from the reply, and so its lease ends before the lock expires on the servers"),
 			Turned: []Sloppy{{Lock: broken.CountsFromTheReply}},
@@ -81,41 +74,32 @@ func networkFaults() []Fault {
 					s.Cannot("B does not get the lock after its TTL")
 				}
 				h.awaitLoss(0)
-			},
-		},
-		{
-			Name: "extend: reply lost", Group: "network",
+			}},
+		{Name: "extend: reply lost",
 			Story:  "A holds the lock. The reply to its extension is lost, and then its network heals. B asks, A releases, C asks.",
 			Cells:  every(Kept, "A's deadline stays where it was until an answer comes, and extending twice does no harm"),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.lost(a.by, "replies to A are lost on the way", rig.Replies)
 				a.extend()
 				a.by.heal()
 				s.say("A's network heals")
 				a.insist()
 				s.follow(a)
-			},
-		},
-		{
-			Name: "release: request lost", Group: "network",
+			}},
+		{Name: "release: request lost", Prevent: "a short TTL: the others wait for it",
 			Story: "A's request to release never arrives. C asks; then A's network heals.",
 			Cells: every(Unavailable, "the servers have not heard of the release: the lock stays until it is repeated, or the TTL is over"),
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.lost(a.by, "A's requests are lost on the way", rig.Requests)
 				a.release()
 				s.next("C")
-			},
-		},
-		{
-			Name: "release: reply lost, and repeated when another holds it", Group: "network",
+			}},
+		{Name: "release: reply lost, and repeated when another holds it",
 			Story:  "A's release arrives, but its reply is lost. C gets the lock. A's network heals, and its release is repeated. D asks.",
 			Cells:  every(Kept, "the repeated release compares, finds another's token, and leaves it alone"),
 			Turned: []Sloppy{{Lock: broken.ReleasesAnything}},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				a.by.connect() // who was granted the lock on a connection that was lent has no other yet
 				lost := a.by.at(s.column.deletes, func() { s.lost(a.by, "replies to A are lost on the way", rig.Replies) }, nil)
 				a.release()
@@ -129,17 +113,13 @@ func networkFaults() []Fault {
 					c.release()
 				}
 				s.next("E")
-			},
-		},
-		{
-			Name: "two ask at once", Group: "network",
+			}},
+		{Name: "two ask at once",
 			Story:  "Neither hears of the answer to its first request before the other's is answered. Of five servers, A's requests reach some first, and B's the others, and one is out of reach, so neither gets a majority; then all arrive. Both go on asking, and the one that gets the lock releases it when the other's first attempt is over.",
 			Cells:  every(Kept, "one gets it and the other waits", in(Kept, "who was refused takes its votes back at once, and asks again at random times", "redlock")),
 			Turned: []Sloppy{{Lock: broken.TakesHalfForMost}, {Lock: broken.LooksBeforeItTakes}},
-			play:   (*Stage).split,
-		},
-		{
-			Name: "re-entry: reply lost", Group: "network",
+			play:   (*Stage).split},
+		{Name: "re-entry: reply lost",
 			Story:  "A holds the lock, and asks for it again as the same owner; the reply is lost. A's network heals, B asks, A releases, C asks.",
 			Cells:  every(Kept, "the owner is refused as anybody else, and has nothing to undo", in(Kept, "each hold is a field of its own, so undoing the second leaves the first", "reentrant")),
 			Turned: []Sloppy{{Lock: broken.UndoesNothing}, {Lock: broken.NeverDialsAgain}},
@@ -164,10 +144,8 @@ func networkFaults() []Fault {
 				s.say("A's network heals")
 				h.insist()
 				s.follow(h)
-			},
-		},
-		{
-			Name: "partition of the holder", Group: "network",
+			}},
+		{Name: "partition of the holder", Prevent: "nothing; stop the work when the lease's context ends",
 			Story: "A keeps the lock alive, and is cut off from all servers, without a sign. B gets the lock when it lapses.",
 			Cells: every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, and the deadline comes before the lock expires on the servers"),
 			play: func(s *Stage) {
@@ -176,25 +154,20 @@ func networkFaults() []Fault {
 				s.lost(a.by, "A is cut off", rig.Both)
 				s.succeeds("B", "its TTL")
 				a.awaitLoss(0)
-			},
-		},
-		{
-			Name: "half-open connection", Group: "network",
+			}},
+		{Name: "half-open connection",
 			Story:  "A holds the lock, and its connections die without a sign while it says nothing. Then it extends. B asks, A releases, C asks.",
 			Cells:  every(Kept, again),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.lost(a.by, "A's connections die, and nobody tells it", rig.Both)
 				a.extend()
 				a.by.heal()
 				s.say("A's network heals")
 				a.insist()
 				s.follow(a)
-			},
-		},
-		{
-			Name: "slow network", Group: "network",
+			}},
+		{Name: "slow network",
 			Story: "Every packet of A takes a tenth of its time-out. A acquires, extends, B asks, A releases, C asks.",
 			Cells: every(Kept, "every answer comes within its time-out, and deadlines count from before the request: it is slow, and that is all",
 				in(Unavailable, "a transaction is six round trips, which is more than the time-out: the lock cannot be renewed, and is held until its TTL is over", "setnxgetset-watch")),
@@ -209,15 +182,12 @@ func networkFaults() []Fault {
 				}
 				h.insist()
 				s.follow(h)
-			},
-		},
-		{
-			Name: "connections reset", Group: "network",
+			}},
+		{Name: "connections reset",
 			Story:  "A holds the lock, and B waits for it. All connections of both are reset. A extends and releases, and B gets the lock.",
 			Cells:  every(Kept, again),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				served := s.waiter("B")
 				s.say("all connections are reset")
 				for _, c := range s.contenders {
@@ -226,15 +196,12 @@ func networkFaults() []Fault {
 				a.insist()
 				a.release()
 				served()
-			},
-		},
-		{
-			Name: "CLIENT KILL, again and again", Group: "network",
+			}},
+		{Name: "CLIENT KILL, again and again",
 			Story:  "A holds the lock, and B waits for it. The server kills all its clients ten times while A extends. A releases, and B gets the lock.",
 			Cells:  every(Kept, again),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				served := s.waiter("B")
 				for range 10 {
 					if err := s.victim().KillClients(s.ctx); err != nil {
@@ -246,40 +213,32 @@ func networkFaults() []Fault {
 				a.insist()
 				a.release()
 				served()
-			},
-		},
-		{
-			Name: "server out of reach: refused", Group: "network",
+			}},
+		{Name: "server out of reach: refused", Prevent: "`redlock`; `RetryOnError` to wait for the server",
 			Story:  "Nobody can reach a server: connections are refused. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server cannot be reached", in(Kept, others, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("a server refuses all connections", s.victim(), (*rig.Link).Refuse)
 				s.beginAfterFault()
-			},
-		},
-		{
-			Name: "server out of reach: silent", Group: "network",
+			}},
+		{Name: "server out of reach: silent", Prevent: "`redlock`; `RetryOnError` to wait for the server",
 			Story:  "Requests to a server vanish. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server cannot be reached", in(Kept, others, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("what is sent to a server vanishes", s.victim(), func(l *rig.Link) { l.Cut(rig.Both) })
 				s.beginAfterFault()
-			},
-		},
-		{
-			Name: "server hears, and cannot answer", Group: "network",
+			}},
+		{Name: "server hears, and cannot answer", Prevent: "`redlock`",
 			Story:  "A server gets all requests, but its replies vanish. A asks; if it gets the lock, B asks, A releases. The server heals, and C asks.",
 			Cells:  every(Unavailable, "whatever the only server grants, nobody hears of, and its caller undoes it", in(Kept, "the others are a majority, and the votes of the one whose answers are lost are undone", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.everywhere("replies of a server vanish", s.victim(), func(l *rig.Link) { l.Cut(rig.Replies) })
 				s.beginAfterFault()
-			},
-		},
-		{
-			Name: "slow server", Group: "network",
+			}},
+		{Name: "slow server", Prevent: "an `OpTimeout` longer than the server's slowest command",
 			Story:  "A server answers later than anybody waits. A asks; if it gets the lock, it extends, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server answers when its caller has given up, and undoes", in(Kept, "who does not answer within the time-out for one node is not waited for, on acquire, extend and release", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
@@ -289,8 +248,7 @@ func networkFaults() []Fault {
 					a.extend()
 					s.follow(a)
 				}
-			},
-		},
+			}},
 	}
 }
 

@@ -18,8 +18,7 @@ func pauses() []Fault {
 		refused = "the store has seen B's fence, which is greater, and refuses A's write"
 	)
 	return []Fault{
-		{
-			Name: "holder paused, looks before it writes", Group: "client",
+		{Name: "holder paused, looks before it writes", Prevent: "fences",
 			Story: "A's process is stopped (SIGSTOP) past its TTL. B gets the lock and writes. A goes on, and looks whether it still holds the lock before it writes.",
 			Cells: every(Detected, "A's deadline is on a clock that went on while A was paused, so A knows as soon as it looks (that of a machine that was suspended may not have: then only a fence helps)"),
 			play: func(s *Stage) {
@@ -32,23 +31,18 @@ func pauses() []Fault {
 				err := a.hold.Write(s.ctx, "A's")
 				s.becomes("A", lessons.Awake, "goes on, and wants to write: %s", s.words(err))
 				a.judge(s, err)
-			},
-		},
-		{
-			Name: "holder paused between look and write", Group: "client",
+			}},
+		{Name: "holder paused between look and write", Prevent: "fences",
 			Story: "A reads, and looks whether it still holds the lock; then its process is stopped (SIGSTOP) past its TTL. B gets the lock, reads and writes. A goes on, and writes.",
 			Cells: every(Violated, late),
-			play:  func(s *Stage) { s.lateWrite(steered.OpenCarelessStore) },
-		},
-		{
-			Name: "holder paused, and the store looks at fences", Group: "client",
+			play:  func(s *Stage) { s.lateWrite(steered.OpenCarelessStore) }},
+		{Name: "holder paused, and the store looks at fences", Prevent: "a strategy with fences",
 			Story: "A reads, and looks whether it still holds the lock; then its process is stopped (SIGSTOP) past its TTL. B gets the lock, reads and writes. A goes on, and writes. Both show their fences to the store, which accepts none that is less than what it has seen.",
 			Cells: every(Detected, refused,
 				in(Violated, "there is no fence: without a script the lock and a number would come in two steps, so the numbers may have the wrong order", "setnxgetset", "setnxpx", "ifeq"),
 				in(Violated, "there is no fence unless it is asked for, and "+late, "redlock"),
 				in(Detected, refused, "redlock-fenced")),
-			play: func(s *Stage) { s.lateWrite(steered.OpenStore) },
-		},
+			play: func(s *Stage) { s.lateWrite(steered.OpenStore) }},
 	}
 }
 

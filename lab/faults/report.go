@@ -9,78 +9,9 @@ import (
 	"text/template"
 )
 
-// Mark is the verdict in one character.
-func (v Verdict) Mark() string {
-	switch v {
-	case Kept:
-		return "✓"
-	case Unavailable:
-		return "○"
-	case Detected:
-		return "◐"
-	case Violated:
-		return "✗"
-	}
-	return "?"
-}
-
-// Meaning is what the verdict says of a lock, for those who read the table.
-func (v Verdict) Meaning() string {
-	switch v {
-	case Kept:
-		return "the holder kept the lock, rivals waited, and the next contender got it at once (a contender that was itself cut off and gave up does not count)"
-	case Unavailable:
-		return "a contender that could have had the lock had to wait until the fault or a TTL ended"
-	case Detected:
-		return "a holder lost the lock, and learned that before it did harm: from its own clock, from the servers, or from the store"
-	case Violated:
-		return "two held the lock at once and believed so, somebody else's lock or data was deleted, a write was lost, or nobody ever got the lock again"
-	}
-	return ""
-}
-
-// Verdicts are all that there are, the best first.
-func Verdicts() []Verdict { return []Verdict{Kept, Unavailable, Detected, Violated} }
-
 // Strategies are the columns that are no variants.
 func Strategies() []Column {
 	return slices.DeleteFunc(Columns(), func(c Column) bool { return c.Of != "" })
-}
-
-// A Group is the rows of one kind.
-type Group struct {
-	Title  string
-	About  string // what these faults have in common
-	Faults []Fault
-}
-
-// abouts introduce the groups.
-var abouts = map[string]string{
-	"memory": `A server that has forgotten a lock grants it again. The first holder learns of that at its next renewal: with KeepAlive, a
-second or two after the server is back. On several servers the restart guard keeps one that may have forgotten locks from voting,
-until these have lapsed. With appendfsync everysec, a server whose disk is slow may answer up to two seconds before it writes.`,
-	"fail-over": `A replica that takes over knows what has reached it, and replication does not wait. The variants -acknowledged wait for the
-one replica that they are given. If more replicas can take over, one that has not heard of the lock may do so, and grants it.`,
-	"server": `A server that is down, frozen, full or forbidden grants nothing. That is safe. The rows say who has to wait, what the error
-says, and what is left behind.`,
-	"network": `A client without an answer does not know what became of its request. It must take the request neither for granted nor for
-refused, and it must undo the request in such an order that the undo cannot arrive first.`,
-	"client": `Holders die, wait for ever, are paused, and come too late. A lock whose release is two steps can change hands between them.`,
-	"clock": `The server's clock counts a TTL, and the holder's monotonic clock counts a deadline. Only setnxgetset compares the wall clocks
-of its contenders.`,
-	"misuse": `Somebody who has the right to do so ends a lock that another holds.`,
-}
-
-// Groups are the rows by their kind, in the order of the table.
-func Groups() (groups []Group) {
-	for _, f := range All() {
-		if n := len(groups); n == 0 || groups[n-1].Title != f.Group {
-			groups = append(groups, Group{Title: f.Group, About: abouts[f.Group]})
-		}
-		g := &groups[len(groups)-1]
-		g.Faults = append(g.Faults, f)
-	}
-	return groups
 }
 
 // A Finding is a verdict with its reason, and the columns that share both.

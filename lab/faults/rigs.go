@@ -142,7 +142,7 @@ func (t *Theatre) play(ctx context.Context, f Fault, c Column, sloppy *Sloppy, s
 		s.ttl, s.op = 9*time.Second*scale, 2*time.Second*scale
 	}
 	began := time.Now()
-	out = s.act(f.play)
+	out = s.act(f.tell)
 	if longest := beats.longest(began); longest > s.brief/10 {
 		out.Slow = fmt.Sprintf("a server that nobody breaks has not answered for %v", longest.Round(time.Millisecond))
 	}

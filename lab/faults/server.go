@@ -19,61 +19,48 @@ func serverFaults() []Fault {
 		allowance = "one server that refuses is a minority, and the others agree without it"
 	)
 	return []Fault{
-		{
-			Name: "server down", Group: "server",
+		{Name: "server down", Prevent: "`redlock`; `RetryOnError` to wait for the server",
 			Story:  "A holds the lock, and its server is killed. B asks, A releases, C asks; then the server comes back with its file.",
 			Cells:  every(Unavailable, only, in(Kept, others, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			fsync:  "always",
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.down(s.victim())
 				s.follow(a)
-			},
-		},
-		{
-			Name: "minority down", Group: "server",
+			}},
+		{Name: "minority down", Prevent: "`redlock`",
 			Story:  "A holds the lock. Two of five servers are killed, one of which A cannot do without; or the only one. B asks, A releases, C asks.",
 			Cells:  every(Unavailable, only, in(Kept, "a majority of the servers goes on without them", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			fsync:  "always",
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				for _, n := range s.rig.Nodes[s.struck():][:len(s.rig.Nodes)-s.quorum()+1-s.spare()] {
 					s.down(n)
 				}
 				s.follow(a)
-			},
-		},
-		{
-			Name: "majority down", Group: "server",
+			}},
+		{Name: "majority down", Prevent: "five servers, in different places",
 			Story: "A holds the lock, and three of five servers are killed. B asks, A releases, C asks.",
 			Cells: every(Unavailable, only, in(Unavailable, "no majority is left to agree; the error says that, and not that the lock is held, which would be worth waiting for", "redlock")),
 			fsync: "always",
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				for _, n := range s.majority() {
 					s.down(n)
 				}
 				s.follow(a)
-			},
-		},
-		{
-			Name: "server frozen for a moment", Group: "server",
+			}},
+		{Name: "server frozen for a moment",
 			Story:  "A holds the lock. Its server is paused while A extends, and goes on before the TTL is over. A extends again.",
 			Cells:  every(Kept, "an extension that was not answered leaves the deadline where it was, and the next one is answered in time"),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("the server is paused", s.victim().Freeze)
 				a.extend()
 				s.do("the server goes on", s.victim().Thaw)
 				a.insist()
 				s.follow(a)
-			},
-		},
-		{
-			Name: "server frozen, lock free", Group: "server",
+			}},
+		{Name: "server frozen, lock free", Prevent: "`redlock`",
 			Story:  "A server is paused. A asks; if it gets the lock, B asks, A releases, and C asks.",
 			Cells:  every(Unavailable, "the only server does not answer, and nobody takes silence for a yes", in(Kept, "who does not answer within the time-out for one node is not waited for, on acquire, extend and release", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
@@ -84,10 +71,8 @@ func serverFaults() []Fault {
 					a.extend()
 					s.follow(a)
 				}
-			},
-		},
-		{
-			Name: "server frozen past the TTL", Group: "server",
+			}},
+		{Name: "server frozen past the TTL", Prevent: "a TTL longer than a server is ever paused",
 			Story:  "A keeps the lock alive, and has renewed it. Its server is paused until A's deadline has come, and goes on. B asks.",
 			Cells:  every(Detected, "the holder's own clock tells it at its deadline that the lock is lost, though it hears from nobody", in(Kept, "with the first renewal the servers that were not needed at first have joined, and a majority goes on renewing", "redlock")),
 			Turned: []Sloppy{{Lock: broken.ExtendsAnything}, trustsOneServer},
@@ -99,10 +84,8 @@ func serverFaults() []Fault {
 				a.awaitLoss(3 * s.brief)
 				s.do("the server goes on", s.victim().Thaw)
 				s.follow(a)
-			},
-		},
-		{
-			Name: "thaw with a request in the socket", Group: "server",
+			}},
+		{Name: "thaw with a request in the socket",
 			Story:  "A asks a server that is paused, without which it has no lock, and gives up. The server goes on, and executes what it finds. C, who cannot do without it either, asks.",
 			Cells:  every(Kept, "A undoes what it does not know the end of, and the undo cannot overtake it: it goes behind it on the same connection, or on a new one when the server has dropped the old"),
 			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
@@ -118,59 +101,46 @@ func serverFaults() []Fault {
 				if d.acquire(s.ttl/3) == nil {
 					s.note(Unavailable, "C does not get the lock, though nobody works under it")
 				}
-			},
-		},
-		{
-			Name: "SCRIPT FLUSH", Group: "server",
+			}},
+		{Name: "SCRIPT FLUSH",
 			Story:  "A holds the lock, and somebody empties the server's script cache. A extends, B asks, A releases, C asks.",
 			Cells:  every(Kept, "a script that the server has forgotten is sent again in full; what are mere commands does not notice"),
 			Turned: []Sloppy{{Lock: broken.KnowsScriptsByHash}, grantsWhatIsHeld},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("SCRIPT FLUSH", s.victim().FlushScripts)
 				a.extend()
 				s.follow(a)
-			},
-		},
-		{
-			Name: "out of memory", Group: "server",
+			}},
+		{Name: "out of memory", Prevent: "memory to spare, and an alert",
 			Story: "A holds the lock, and its server is out of memory (noeviction). A extends, B asks, A releases, C asks.",
 			Cells: every(Unavailable, "nothing new is granted, since that takes memory; what is held can be renewed and released, since that takes none",
 				in(Unavailable, "nothing new is granted, and what is held cannot be renewed, since both write a value; it can be released", "setnxgetset"),
 				in(Unavailable, "nothing new is granted, and a transaction is refused whatever is in it, so what is held can be neither renewed nor released", "setnxgetset-watch"),
 				in(Kept, allowance, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("the server is out of memory", s.victim().FillMemory)
 				s.later(s.victim().FreeMemory)
 				a.extend()
 				s.follow(a)
-			},
-		},
-		{
-			Name: "ACL: DEL is denied", Group: "server",
+			}},
+		{Name: "ACL: DEL is denied", Prevent: "the rights of [security](../run/security.md); `Check` at the start",
 			Story:  "A holds the lock, and its user is denied DEL. A releases, C asks.",
 			Cells:  every(Unavailable, "the release is refused, so the lock stays until its TTL is over", in(Kept, allowance, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.denied(s.deleting()...)
 				s.follow(a)
-			},
-		},
-		{
-			Name: "ACL: writing is denied", Group: "server",
+			}},
+		{Name: "ACL: writing is denied", Prevent: "the rights of [security](../run/security.md); `Check` at the start",
 			Story:  "The contenders' user is denied all that writes. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, refuses, in(Kept, allowance, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
 			play: func(s *Stage) {
 				s.denied("@write", "@scripting")
 				s.beginAfterFault()
-			},
-		},
-		{
-			Name: "key of another type", Group: "server",
+			}},
+		{Name: "key of another type", Prevent: "a key prefix that only locks use",
 			Story:  "Somebody has put a list where the lock should be. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the error says that the key is no lock, and the list is left alone: it may be somebody's data", in(Kept, allowance, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
@@ -178,47 +148,37 @@ func serverFaults() []Fault {
 				s.spoil()
 				s.beginAfterFault()
 				s.unspoilt()
-			},
-		},
-		{
-			Name: "lock overwritten", Group: "server",
+			}},
+		{Name: "lock overwritten", Prevent: "a key prefix that only locks use",
 			Story: "A holds the lock, and somebody puts a list in its place. B asks, A releases, C asks.",
 			Cells: every(Unavailable, "the error says that the key is no lock, and the list is left alone: it may be somebody's data",
 				in(Kept, allowance, "redlock"),
 				in(Violated, "DEL does not compare: it deletes whatever is there, also somebody's data", "setnxgetset-blind", "setnxpx-blind")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.spoil()
 				s.follow(a)
 				s.unspoilt()
-			},
-		},
-		{
-			Name: "primary turned into a replica", Group: "server",
+			}},
+		{Name: "primary turned into a replica", Prevent: "Sentinel or a cluster client, which follow the primary",
 			Story:  "A holds the lock, and its server is made a read-only replica of nobody. B asks, A releases, C asks.",
 			Cells:  every(Unavailable, refuses, in(Kept, allowance, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("the server becomes a replica", s.victim().ReadOnly)
 				s.later(s.victim().Writable)
 				s.follow(a)
-			},
-		},
-		{
-			Name: "too few replicas (min-replicas-to-write)", Group: "server",
+			}},
+		{Name: "too few replicas (min-replicas-to-write)", Prevent: "one replica more than the setting needs",
 			Story: "A holds the lock, and its server may write only with a replica, and has none unless the lock waits for one. B asks, A releases, C asks.",
 			Cells: every(Unavailable, refuses, in(Kept, allowance, "redlock"),
 				in(Kept, "the server has the replica that the lock waits for, so there are not too few", acknowledged...)),
 			Turned: []Sloppy{trustsOneServer, grantsWhatIsHeld},
-			play: func(s *Stage) {
-				a := s.holder("A")
+			held: func(s *Stage, a *hold) {
 				s.do("min-replicas-to-write 1", func(ctx context.Context) error { return s.victim().MinReplicas(ctx, 1) })
 				s.later(func(ctx context.Context) error { return s.victim().MinReplicas(ctx, 0) })
 				s.follow(a)
-			},
-		},
+			}},
 	}
 }
 
