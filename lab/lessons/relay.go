@@ -2,11 +2,7 @@ package lessons
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -23,115 +19,141 @@ var waiters = []int{2, 4, 8}
 // has passed it on comes back, so their number stays the same. A hold lasts until all others
 // wait again: work that is shorter would hide what waiting costs.
 type relay struct {
-	s          *Stage
-	name       string // of the lock
-	key, queue string
-	ctx        context.Context // of those who wait: it ends with the last hand-off
-	end        context.CancelFunc
-
-	mu      sync.Mutex
-	all     []*client
-	refused map[*client]int // since the last release
-	turn    int             // how many holds have begun
-	inside  int
-	begun   int // commands at the first hold, when all others wait
-	ended   int // … and after the last hand-off
-	err     error
+	s         *Stage
+	name, key string // of the lock
+	all       []*client
 }
 
-// A way is how those who wait learn that the lock is free.
+// A way is how those who wait learn that the lock is free. begin has the first of all hold the
+// lock, and the others wait.
 type way struct {
 	name  string
-	joins func(r *relay, c *client) runner
-
-	// wait reports whether all others than the holder wait, since the last release.
-	wait func(r *relay, holder *client) bool
+	begin func(r *relay) runners
 }
 
-// A runner acquires, waiting until the relay ends, and releases.
-type runner struct{ acquire, release func() error }
+type runners struct {
+	pass func(from, to *client) // the lock, and then from waits
+	end  func()
+}
 
-const pollEvery = 2 * time.Millisecond
-
-var polling = way{
-	name: "polling, twice in each hold",
-	wait: func(r *relay, holder *client) bool { return r.eachRefused(holder, 2) },
-	joins: func(r *relay, c *client) runner {
-		return runner{
-			acquire: func() error { return r.asks(c, time.After) },
-			release: func() error { return r.eval(c, compareDelete) },
+var polling = way{"polling, twice in each hold", func(r *relay) runners {
+	r.asks(r.all[0], true)
+	return runners{end: func() {}, pass: func(from, to *client) {
+		r.releases(from, compareDelete)
+		r.asks(to, true)
+		for range 2 {
+			r.others(func(c *client) { r.asks(c, false) }, to)
 		}
-	},
-}
+	}}
+}}
 
-var wakeUp = way{
-	name: "wake-up of all",
-	wait: func(r *relay, holder *client) bool { return r.eachRefused(holder, 1) },
-	joins: func(r *relay, c *client) runner {
-		free := r.s.free(r.key)
-		return runner{
-			acquire: func() error {
-				told := make(chan time.Time, 1)
-				stop, err := c.subscribes(r.s.redis(), free, func() {
-					select {
-					case told <- time.Now():
-					default: // it has not yet done its last task
-					}
-				})
-				if err != nil {
-					return err
-				}
-				defer stop()
-				return r.asks(c, func(time.Duration) <-chan time.Time { return told })
-			},
-			release: func() error { return r.eval(c, releasePublish, free) },
+var wakeUp = way{"wake-up of all", func(r *relay) runners {
+	free := r.s.free(r.key)
+	told, stop := map[*client]chan struct{}{}, map[*client]func(){}
+	wait := func(c *client) {
+		heard := make(chan struct{}, 1)
+		leave, err := c.subscribes(r.s.redis(), free, func() { heard <- struct{}{} })
+		if err != nil {
+			r.s.Cannot("%s cannot listen: %w", c.name, err)
 		}
-	},
-}
+		told[c], stop[c] = heard, leave
+		r.asks(c, false)
+	}
+	r.asks(r.all[0], true)
+	r.others(wait, r.all[0])
+	return runners{
+		pass: func(from, to *client) {
+			r.releases(from, releasePublish, free)
+			r.others(func(c *client) { taken(r, c, told[c]) }, from)
+			stop[to]()
+			delete(stop, to)
+			r.asks(to, true)
+			r.others(func(c *client) { r.asks(c, false) }, from, to)
+			wait(from)
+		},
+		end: func() {
+			for _, leave := range stop {
+				leave()
+			}
+		},
+	}
+}}
 
-var directGrant = way{
-	name: "direct grant",
-	wait: func(r *relay, holder *client) bool {
-		return r.s.redis().ask("LLEN", r.queue) == int64(len(r.all)-1)
-	},
-	joins: func(r *relay, c *client) runner {
-		var lease strategy.Lease
+var directGrant = way{"direct grant", func(r *relay) runners {
+	ctx, giveUp := context.WithCancel(r.s.ctx)
+	queue, waiting, granted := r.s.queue(r.key), int64(0), map[*client]chan strategy.Lease{}
+	acquire := func(c *client) {
+		got := make(chan strategy.Lease, 1)
+		granted[c] = got
+		go func() {
+			lease, _ := c.locks.NewLock(r.name).Acquire(ctx) // nil when it gives up
+			got <- lease
+		}()
+	}
+	wait := func(c *client) {
+		waiting++
+		acquire(c)
+		r.s.until(c.name+" has its place in the queue", func() bool { return r.s.redis().ask("LLEN", queue) == waiting })
+	}
+	for _, c := range r.all {
 		c.opens(queueing)
-		return runner{
-			acquire: func() (err error) {
-				lease, err = c.locks.NewLock(r.name).Acquire(r.ctx)
-				return err
-			},
-			release: func() error { return lease.Release(r.s.ctx) },
+	}
+	acquire(r.all[0])
+	held := taken(r, r.all[0], granted[r.all[0]])
+	r.others(wait, r.all[0])
+	release := func() {
+		if held == nil || held.Release(r.s.ctx) != nil {
+			r.s.Cannot("the lock is lost before its release")
 		}
-	},
+	}
+	return runners{
+		pass: func(from, to *client) {
+			release()
+			held = taken(r, to, granted[to])
+			waiting--
+			wait(from)
+		},
+		end: func() {
+			giveUp()
+			release()
+			for _, c := range r.all {
+				c.locks.Close() // what that sends is not drawn either
+			}
+		},
+	}
+}}
+
+// taken is what the client gets sooner or later.
+func taken[T any](r *relay, c *client, from <-chan T) T {
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(10 * time.Second):
+		r.s.Cannot("%s hears nothing of %s", c.name, r.name)
+		panic("unreachable")
+	}
 }
 
-// asks sends SET NX until that is granted, with a pause after each refusal.
-func (r *relay) asks(c *client, pause func(time.Duration) <-chan time.Time) error {
-	for {
-		v, err := c.try(r.s.redis(), "SET", r.key, c.name, "NX", "PX", r.s.px())
-		if err != nil || v.is("OK") {
-			return err
-		}
-		r.mu.Lock()
-		r.refused[c]++
-		r.mu.Unlock()
-		select {
-		case <-pause(pollEvery):
-		case <-r.ctx.Done():
-			return context.Cause(r.ctx)
+// others does something for all but some.
+func (r *relay) others(do func(*client), but ...*client) {
+	for _, c := range r.all {
+		if c != but[0] && c != but[len(but)-1] {
+			do(c)
 		}
 	}
 }
 
-// eval releases by a script.
-func (r *relay) eval(c *client, script *driver.Script, args ...any) error {
-	v, err := c.node(r.s.redis()).Eval(r.s.ctx, r.s.due(), script, []string{r.key}, append([]any{c.name}, args...)...)
-	if err == nil && !(reply{v}).is(1) {
-		err = fmt.Errorf("%s has lost the lock before its release", c.name)
+// asks sends SET NX, which is granted where it should be.
+func (r *relay) asks(c *client, granted bool) {
+	if c.do(r.s.redis(), "SET", r.key, c.name, "NX", "PX", r.s.px()).is("OK") != granted {
+		r.s.late("%s asks for the lock, and should get it: %v", c.name, granted)
 	}
-	return err
+}
+
+func (r *relay) releases(c *client, script *driver.Script, args ...any) {
+	if !c.eval(r.s.redis(), script, r.key, append([]any{c.name}, args...)...).is(1) {
+		r.s.late("%s has lost the lock before its release", c.name)
+	}
 }
 
 // relays measures what a hand-off costs, by each of some ways, and shows it; the last is
@@ -146,8 +168,8 @@ func (s *Stage) relays(ways ...way) {
 		row := []string{w.name}
 		costs = nil
 		for _, n := range waiters {
-			cost := s.relay(w, n)
-			row, costs = append(row, fmt.Sprintf("%.1f", cost)), append(costs, cost)
+			s.offstage(func() { costs = append(costs, s.relay(w, n)) })
+			row = append(row, fmt.Sprintf("%.1f", costs[len(costs)-1]))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -169,129 +191,18 @@ func (s *Stage) sameCost(costs []float64) {
 
 // relay is one of those, and returns how many commands a hand-off took.
 func (s *Stage) relay(w way, waiting int) float64 {
-	r := &relay{s: s, name: s.name + "-relay", refused: map[*client]int{}}
+	r := &relay{s: s, name: s.name + "-relay"}
 	r.key = s.leaves(strategy.DefaultKey(r.name))
-	r.queue = s.queue(r.key)
-	r.ctx, r.end = context.WithCancel(s.ctx)
-	defer r.end()
-	s.offstage(func() { r.run(w, waiting) })
-	if r.err != nil {
-		s.Cannot("%s, %d waiting: %w", w.name, waiting, r.err)
-	}
-	return float64(r.ended-r.begun) / handOffs
-}
-
-// run lets all run, and returns when nobody does any more.
-func (r *relay) run(w way, waiting int) {
-	var cs []runner
 	for i := range waiting + 1 {
-		c := r.s.client(fmt.Sprintf("%c", 'A'+i))
-		c.node(r.s.redis())
-		r.all = append(r.all, c)
-		cs = append(cs, w.joins(r, c))
+		r.all = append(r.all, s.client(fmt.Sprintf("%c", 'A'+i)))
 	}
-	var everybody sync.WaitGroup
-	var holding atomic.Pointer[runner] // who has it in the end
-	for i, c := range r.all {
-		everybody.Go(func() {
-			defer r.end() // when one goes, it is over
-			last, err := r.runs(c, cs[i], w)
-			if last {
-				holding.Store(&cs[i])
-			}
-			if err != nil && r.ctx.Err() == nil {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				r.err = err
-			}
-		})
+	run := w.begin(r)
+	before := s.commands()
+	for i := range handOffs {
+		run.pass(r.all[i%len(r.all)], r.all[(i+1)%len(r.all)])
 	}
-	everybody.Wait()
-	if last := holding.Load(); last != nil {
-		if err := last.release(); err != nil && r.err == nil {
-			r.err = err
-		}
-	}
-	for _, c := range r.all {
-		if c.locks != nil {
-			c.locks.Close() // what that sends is not drawn either
-		}
-	}
-}
-
-// runs is what each does. last: it holds the lock when all is over.
-func (r *relay) runs(c *client, with runner, w way) (last bool, err error) {
-	for {
-		if err := with.acquire(); err != nil {
-			return false, err
-		}
-		mine := r.enter(c)
-		if err := r.allWait(c, w); err != nil {
-			return true, err
-		}
-		if sent := r.s.commands(); mine == 1 {
-			r.begun = sent
-		} else if mine == 1+handOffs {
-			r.ended = sent
-			r.end()
-			return true, nil
-		}
-		r.leave()
-		if err := with.release(); err != nil {
-			return false, err
-		}
-		for !r.passedOn(mine) { // only then it comes back, or would take it from those who wait
-			if r.ctx.Err() != nil {
-				return false, context.Cause(r.ctx)
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
-	}
-}
-
-// enter says that a hold has begun, and returns which.
-func (r *relay) enter(c *client) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.turn++
-	r.inside++
-	if r.inside > 1 {
-		r.s.add(Event{Kind: Violation, From: c.name, Promise: oneHolder, Text: fmt.Sprintf("%s believes it holds the lock, and another does", c.name)})
-	}
-	return r.turn
-}
-
-// leave says that one is about to end: from here on refusals are counted again.
-func (r *relay) leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.inside--
-	clear(r.refused)
-}
-
-func (r *relay) passedOn(turn int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.turn > turn
-}
-
-// eachRefused reports whether everybody but the holder was refused so often since the last
-// release.
-func (r *relay) eachRefused(holder *client, times int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !slices.ContainsFunc(r.all, func(c *client) bool { return c != holder && r.refused[c] < times })
-}
-
-// allWait returns when everybody but the holder waits.
-func (r *relay) allWait(holder *client, w way) error {
-	for limit := time.Now().Add(time.Minute); !w.wait(r, holder); time.Sleep(100 * time.Microsecond) {
-		if r.ctx.Err() != nil {
-			return context.Cause(r.ctx)
-		}
-		if time.Now().After(limit) {
-			return errors.New("not all of them wait")
-		}
-	}
-	return nil
+	sent := s.commands() - before
+	run.end()
+	s.redis().ask("DEL", r.key)
+	return float64(sent) / handOffs
 }
