@@ -15,6 +15,7 @@ import (
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/election"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/contract"
@@ -255,7 +256,10 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 		lock = c.strategy.NewShare(b.Lock, b.Share)
 	}
 	ask := lock.Acquire
-	if b.Try {
+	switch {
+	case b.Lead:
+		ask = election.New(c.strategy, b.Lock).Campaign
+	case b.Try:
 		ask = lock.TryAcquire
 	}
 	q := &question{lock: b.Lock}
@@ -272,7 +276,12 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c.begin(lease, op), nil
+	h := c.begin(lease, op)
+	if b.Lead {
+		h.kept = true
+		go h.watch()
+	}
+	return h, nil
 }
 
 // begin notes what was acquired.
@@ -353,6 +362,13 @@ func (h *hold) check() error {
 		h.learn(err)
 	}
 	return err
+}
+
+// watch looks again and again what the holder believes, until it does not any more.
+func (h *hold) watch() {
+	for h.check() == nil {
+		time.Sleep(2 * time.Millisecond)
+	}
 }
 
 // look asks the lease.

@@ -42,13 +42,6 @@ type Workload struct {
 	Downgrade int
 }
 
-func (w Workload) check() error {
-	if len(w.Locks) == 0 || w.Workers < 1 || w.Patience <= 0 {
-		return fmt.Errorf("contender: a workload of %d locks, %d workers and a patience of %v: allowed are 1 or more of each", len(w.Locks), w.Workers, w.Patience)
-	}
-	return nil
-}
-
 // A shift is a workload under way.
 type shift struct {
 	Workload
@@ -61,8 +54,8 @@ type shift struct {
 }
 
 func (c *client) work(w Workload) error {
-	if err := w.check(); err != nil {
-		return err
+	if len(w.Locks) == 0 || w.Workers < 1 || w.Patience <= 0 {
+		return fmt.Errorf("contender: a workload of %d locks, %d workers and a patience of %v: allowed are 1 or more of each", len(w.Locks), w.Workers, w.Patience)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,9 +171,7 @@ func (w *worker) round(ctx context.Context) error {
 		}
 	}
 	if !h.isKept() && w.oneIn(w.Overstay) { // or it would be held for ever
-		for h.check() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		h.watch()
 		return nil
 	}
 	return w.over(h, nil)
@@ -249,18 +240,10 @@ func (w *worker) over(h *hold, err error) error {
 
 // excused is err, if no fault may cause it.
 func excused(err error) error {
-	if err != nil && (errors.Is(err, ErrStale) || isStrategys(err)) {
-		return nil
-	}
-	return err
-}
-
-// isStrategys reports whether an error is one of the contract's.
-func isStrategys(err error) bool {
-	for _, s := range []error{strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum} {
+	for _, s := range []error{ErrStale, strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum} {
 		if errors.Is(err, s) {
-			return true
+			return nil
 		}
 	}
-	return false
+	return err
 }
