@@ -210,20 +210,6 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestReentry: the owner is the bid's.
-func TestReentry(t *testing.T) {
-	s := newScene(t)
-	c := s.start("A", "reentrant")
-	bid := contender.Bid{Owner: "request 7", Try: true}
-	outer, inner := s.acquire(c, bid), s.acquire(c, bid)
-	ops := s.ops(c)
-	if ops[0].Hold == ops[1].Hold || ops[0].Fence != ops[1].Fence || ops[1].Owner != "request 7" {
-		t.Errorf("%+v, want two holds of one owner, with one fence", ops)
-	}
-	s.refused(c, contender.Bid{Owner: "request 8"})
-	s.release(inner, outer)
-}
-
 // TestPermits: a bid is for as many permits as it says.
 func TestPermits(t *testing.T) {
 	s := newScene(t)
@@ -271,23 +257,6 @@ func TestReaders(t *testing.T) {
 	if wrote := count(ops, history.KindRelease, func(op history.Op) bool { return op.Share == 0 }); toRead != 2 || from != 1 || wrote != 1 {
 		t.Errorf("%v, want two acquisitions to read, one of them from the writer's hold, and one release of a writer", ops)
 	}
-}
-
-// TestWorkOfReaders: most workers read, some write, and no judge has an objection.
-func TestWorkOfReaders(t *testing.T) {
-	s := newScene(t)
-	c := s.start("A", "rwlock")
-	check(t, c.Work(s.ctx, contender.Workload{
-		Locks: []string{s.lock}, Workers: 4, Patience: limit, Think: time.Millisecond, Rest: time.Millisecond,
-		Renew: 5, ReadWrite: true, Write: 4, Downgrade: 2,
-	}))
-	verdict.Eventually(t, "some downgrades, and two readers at once", func() bool {
-		ops := s.ops(c)
-		downgrades := count(ops, history.KindAcquire, func(op history.Op) bool { return op.From != "" })
-		return downgrades >= 5 && len(history.Exclusion(ops, history.Rules{})) > 0
-	})
-	check(t, c.Rest(s.ctx))
-	s.acquitted(s.ops(c), history.Rules{ReadWrite: true, Fenced: true, Linger: 10 * time.Second})
 }
 
 // TestHangingHindersNobody: while one command waits, others are obeyed; and when its ctx

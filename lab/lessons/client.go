@@ -1,6 +1,7 @@
 package lessons
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -115,7 +116,7 @@ func (c *client) try(srv *server, cmd string, args ...any) (reply, error) {
 
 // eval runs a script for one key.
 func (c *client) eval(srv *server, script *driver.Script, key string, args ...any) reply {
-	v, err := c.tryEval(srv, script, key, args...)
+	v, err := c.tryEval(srv, script, []string{key}, args...)
 	if err != nil {
 		c.s.Cannot("%s: %s: %w", c.name, script.Name(), err)
 	}
@@ -123,8 +124,8 @@ func (c *client) eval(srv *server, script *driver.Script, key string, args ...an
 }
 
 // tryEval is eval for those who expect an error.
-func (c *client) tryEval(srv *server, script *driver.Script, key string, args ...any) (reply, error) {
-	v, err := c.node(srv).Eval(c.s.ctx, c.s.due(), script, []string{key}, args...)
+func (c *client) tryEval(srv *server, script *driver.Script, keys []string, args ...any) (reply, error) {
+	v, err := c.node(srv).Eval(c.s.ctx, c.s.due(), script, keys, args...)
 	return reply{v}, err
 }
 
@@ -178,8 +179,20 @@ func opensAs[S strategy.Strategy](c *client, create func([]driver.Node, strategy
 }
 
 // acquires asks once, and returns nil where another holds the lock.
-func (c *client) acquires() strategy.Lease {
-	lease := c.gets(c.locks.NewLock(c.s.name))
+func (c *client) acquires() strategy.Lease { return c.acquiresAs(c.s.ctx) }
+
+// begins is acquires for those who have to get it.
+func (c *client) begins() strategy.Lease {
+	lease := c.acquires()
+	if lease == nil {
+		c.s.Cannot("%s does not get the lock to begin with", c.name)
+	}
+	return lease
+}
+
+// acquiresAs is acquires for an owner whom the context names.
+func (c *client) acquiresAs(ctx context.Context) strategy.Lease {
+	lease := c.gets(ctx, c.locks.NewLock(c.s.name))
 	if lease != nil {
 		c.holds()
 	}
@@ -187,8 +200,8 @@ func (c *client) acquires() strategy.Lease {
 }
 
 // gets asks once for a lock, and returns nil where the client is kept out.
-func (c *client) gets(lock strategy.Lock) strategy.Lease {
-	lease, err := lock.TryAcquire(c.s.ctx)
+func (c *client) gets(ctx context.Context, lock strategy.Lock) strategy.Lease {
+	lease, err := lock.TryAcquire(ctx)
 	if err != nil && !errors.Is(err, strategy.ErrHeld) {
 		c.s.Cannot("%s gets no lock: %w", c.name, err)
 	}
@@ -268,4 +281,33 @@ func (c *client) wakes() { c.becomes(Awake, "goes on") }
 func (c *client) becomes(to Condition, what string) {
 	c.s.pause(Event{Kind: State, From: c.name, Condition: to, Text: c.name + " " + what})
 	c.s.add(Event{Kind: State, From: c.name, Condition: to, Text: c.name + " " + what})
+}
+
+// listens: from here on the client takes in what is published when the story is there (see
+// hears), and not at the moment when it comes, which no two runs have in the same order. It
+// comes before the client subscribes.
+func (c *client) listens() { c.ears = make(chan chan struct{}) }
+
+// hears has it take in one message, which has come or is about to.
+func (c *client) hears() {
+	taken := make(chan struct{})
+	select {
+	case c.ears <- taken:
+		<-taken
+	case <-time.After(10 * time.Second):
+		c.s.Cannot("%s hears nothing", c.name)
+	}
+}
+
+// listening waits until the client hears. ok is false when the act is over.
+func (c *client) listening() (taken func(), ok bool) {
+	if c.ears == nil {
+		return func() {}, true
+	}
+	select {
+	case t := <-c.ears:
+		return func() { close(t) }, true
+	case <-c.s.over:
+		return nil, false
+	}
 }

@@ -3,6 +3,7 @@ package lessons
 // Tests how the diagram of a lesson's trace is drawn in text, line by line and at the end.
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,30 +11,56 @@ import (
 
 func plain(_ Style, s string) string { return s }
 
+func send(from, to, cmd string) Event {
+	return Event{Kind: Send, From: from, To: to, Args: []string{cmd}}
+}
+
+func replied(from, to string, of int, answer string) Event {
+	return Event{Kind: Reply, From: from, To: to, Of: of, Answer: answer}
+}
+
+// draws compares what is drawn of events, when all is over and as they happen, with lines.
+func draws(t *testing.T, width, servers int, events []Event, want []string, each func(d *Drawing, i int, row string)) {
+	t.Helper()
+	tr := Trace{Actors: []Actor{{Name: "A"}, {Name: "B"}}, Events: events}
+	for i := range servers {
+		tr.Actors = append(tr.Actors, Actor{Name: fmt.Sprintf("n%d", i+1), Server: true})
+	}
+	whole := tr.Diagram(width, plain)
+	if lines := strings.Join(want, "\n") + "\n"; whole != lines {
+		t.Errorf("it is\n%s\nwant\n%s", whole, lines)
+	}
+	d := NewDrawing(width, plain)
+	live := d.Head(tr.Actors)
+	for i, e := range events {
+		row := d.Row(e)
+		live += row
+		each(d, i, row)
+	}
+	if live += d.Rest(); live != whole || d.Waits() || d.Rest() != "" {
+		t.Errorf("as it happens it is\n%s, over\n%s", live, whole)
+	}
+}
+
 // TestDrawing: an answer stands next to its command unless others did something in between;
 // drawn as it happens it comes out as it does when it is over.
 func TestDrawing(t *testing.T) {
 	t.Parallel()
-	a, b, one, two := Actor{Name: "A"}, Actor{Name: "B"}, Actor{Name: "n1", Server: true}, Actor{Name: "n2", Server: true}
-	send := func(from, to, cmd string) Event { return Event{Kind: Send, From: from, To: to, Args: []string{cmd}} }
-	reply := func(from, to string, of int, answer string) Event {
-		return Event{Kind: Reply, From: from, To: to, Of: of, Answer: answer}
-	}
-	tr := Trace{Actors: []Actor{a, b, one, two}, Events: []Event{
+	events := []Event{
 		send("A", "n1", "ONE"), // 0
 		send("A", "n2", "TWO"), // 1
-		reply("n2", "A", 1, "2"),
-		reply("n1", "A", 0, "1"),
+		replied("n2", "A", 1, "2"),
+		replied("n1", "A", 0, "1"),
 		{Kind: State, From: "A", Condition: Holds, Text: "A believes it holds the lock"},
 		send("A", "n1", "GET"), // 5
 		send("B", "n1", "SET"), // 6
-		reply("n1", "B", 6, "(nil)"),
+		replied("n1", "B", 6, "(nil)"),
 		{Kind: State, From: "A", Condition: Paused, Text: "A is paused"},
 		{Kind: Reply, From: "n1", To: "A", Of: 5, Answer: "3", At: 12345678 * time.Microsecond},
 		{Kind: Violation, Text: "so it is"},
 		send("B", "n1", "LAST"),
-	}}
-	want := []string{
+	}
+	draws(t, 80, 2, events, []string{
 		"    ms   A   B    n1  n2",
 		"   0.0   │───┼────▶│   │  ONE  → 1",
 		"   0.0   │───┼─────┼──▶│  TWO  → 2",
@@ -44,33 +71,50 @@ func TestDrawing(t *testing.T) {
 		" 12345   ┇◀╌╌┼╌╌╌╌╌│   │  → 3",
 		"       ━━┇━━━│━━━━━│━━━│━ ✗ VIOLATED: so it is",
 		"   0.0   ┇   │────▶│   │  LAST",
-	}
-	got := strings.Split(strings.TrimRight(tr.Diagram(80, plain), "\n"), "\n")
-	if len(got) != len(want) {
-		t.Fatalf("%d lines, want %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("line %d is\n%q, want\n%q", i, got[i], want[i])
-		}
-	}
-
-	d := NewDrawing(80, plain)
-	live := d.Head(tr.Actors)
-	for i, e := range tr.Events {
-		before := live
-		live += d.Row(e)
+	}, func(d *Drawing, i int, row string) {
 		// At 2 the first command still waits.
-		if waits := e.Kind == Send || i == 2; waits != d.Waits() {
+		if waits := events[i].Kind == Send || i == 2; waits != d.Waits() {
 			t.Errorf("after event %d it waits: %v, want %v", i, d.Waits(), waits)
 		}
-		if i == 6 && !strings.HasSuffix(live, "GET\n") || i == 2 && live != before {
-			t.Errorf("after event %d there is\n%s", i, live)
+		if i == 6 && !strings.HasSuffix(row, "GET\n") || i == 2 && row != "" {
+			t.Errorf("after event %d there is\n%s", i, row)
 		}
-	}
-	if live += d.Rest(); live != tr.Diagram(80, plain) || d.Waits() || d.Rest() != "" {
-		t.Errorf("as it happens it is\n%s, over\n%s", live, tr.Diagram(80, plain))
-	}
+	})
+}
+
+// TestFan: what a client asks of several servers, side by side or one after the other, is one
+// row, which says it all; what another asks in between ends it.
+func TestFan(t *testing.T) {
+	t.Parallel()
+	draws(t, 60, 3, []Event{
+		send("A", "n3", "SET"), // 0
+		send("A", "n1", "SET"), // 1
+		replied("n1", "A", 1, "OK"),
+		send("A", "n2", "SET"), // 3
+		replied("n3", "A", 0, "(nil)"),
+		replied("n2", "A", 3, "OK"),
+		send("B", "n1", "GET"), // 6
+		replied("n1", "B", 6, "1"),
+		send("B", "n3", "GET"), // 8
+		replied("n3", "B", 8, "1"),
+		send("B", "n3", "GET"), // 10: another command, as n3 has answered this one
+		replied("n3", "B", 10, "1"),
+		send("A", "n1", "LONG"), // 12
+		send("A", "n2", "LONG"), // 13
+		replied("n2", "A", 13, "an answer that takes a line of its own"),
+		{Kind: Note, Text: "something happens"},
+		replied("n1", "A", 12, "late"),
+	}, []string{
+		"    ms   A   B    n1  n2  n3",
+		"   0.0   │───┼────▶┼──▶┼──▶│  SET  → n1 n2: OK  → n3: (nil)",
+		"   0.0   │   │────▶┼───┼──▶│  GET  → n1 n3: 1",
+		"   0.0   │   │─────┼───┼──▶│  GET  → 1",
+		"   0.0   │───┼────▶┼──▶│   │  LONG",
+		"         │   │     │   │   │    → n2: an answer that takes a",
+		"         │   │     │   │   │    line of its own",
+		"         │   │     │   │   │  something happens",
+		"   0.0   │◀╌╌┼╌╌╌╌╌│   │   │  → late",
+	}, func(*Drawing, int, string) {})
 }
 
 // TestCommand: a long argument is cut, and has whole quotes if it has any.

@@ -24,15 +24,7 @@ func powerLoss() Lesson {
 			"Where that is too slow, keep a Redis that may have forgotten locks away until the longest TTL is over.",
 		Acts: []Act{
 			{Title: "nothing is kept, and Redis is killed", long: restarts, play: func(s *Stage, a, b *client) {
-				began := time.Now()
-				a.takes("token-of-A")
-				b.takes("token-of-B")
-				s.redis().becomes(Dead, "is killed", s.redis().node.Kill)
-				s.redis().becomes(Alive, "starts again, and has nothing to read", s.redis().node.Restart)
-				s.redis().disconnected()
-				s.redis().look("GET", s.key())
-				b.takes("token-of-B")
-				s.stillHeld(began)
+				s.forgotten(a, b, func() { s.restarts("starts again, and has nothing to read") })
 			}},
 			{Title: "snapshots (RDB): what is younger than the last one is lost", long: restarts, play: func(s *Stage, a, b *client) {
 				s.redis().look("SET", "price:tea", 5)
@@ -41,16 +33,10 @@ func powerLoss() Lesson {
 					s.redis().node.Do(s.ctx, "FLUSHALL")
 					s.redis().node.Do(s.ctx, "SAVE")
 				})
-				began := time.Now()
-				a.takes("token-of-A")
-				b.takes("token-of-B")
-				s.redis().becomes(Dead, "is killed", s.redis().node.Kill)
-				s.redis().becomes(Alive, "starts again, and reads its snapshot", s.redis().node.Restart)
-				s.redis().disconnected()
-				s.redis().look("GET", "price:tea")
-				s.redis().look("GET", s.key())
-				b.takes("token-of-B")
-				s.stillHeld(began)
+				s.forgotten(a, b, func() {
+					s.restarts("starts again, and reads its snapshot")
+					s.redis().look("GET", "price:tea")
+				})
 			}},
 			// A power loss takes what was written in the second before it.
 			{Title: "appendonly yes, appendfsync everysec: the last second is lost", long: restarts, Timed: true,
@@ -61,13 +47,7 @@ func powerLoss() Lesson {
 						disk, err = s.redis().node.Checkpoint(ctx)
 						return err
 					})
-					began := time.Now()
-					a.takes("token-of-A")
-					b.takes("token-of-B")
-					s.losesPower(disk)
-					s.redis().look("GET", s.key())
-					b.takes("token-of-B")
-					s.stillHeld(began)
+					s.forgotten(a, b, func() { s.losesPower(disk) })
 				}},
 			{Title: "appendonly yes, appendfsync always: nothing is lost that was answered", long: restarts,
 				play: func(s *Stage, a, b *client) {
@@ -88,6 +68,24 @@ func powerLoss() Lesson {
 				}},
 		},
 	}
+}
+
+// forgotten has A hold the lock, and B ask for it before and after the server has lost what it loses.
+func (s *Stage) forgotten(a, b *client, loss func()) {
+	began := time.Now()
+	a.takes("token-of-A")
+	b.takes("token-of-B")
+	loss()
+	s.redis().look("GET", s.key())
+	b.takes("token-of-B")
+	s.stillHeld(began)
+}
+
+// restarts kills Redis, and starts it again.
+func (s *Stage) restarts(what string) {
+	s.redis().becomes(Dead, "is killed", s.redis().node.Kill)
+	s.redis().becomes(Alive, what, s.redis().node.Restart)
+	s.redis().disconnected()
 }
 
 // persists has Redis keep an append-only file.
@@ -129,10 +127,8 @@ func failOver() Lesson {
 			"then nobody gets a lock while one of them is down. Or let several servers vote that know nothing of each other: RedLock, the next lesson.",
 		Acts: []Act{
 			{Title: "the replica is behind, and is promoted at once", play: func(s *Stage, a, b *client) {
-				c := s.cast("primary", "replica")
-				primary, replica := c[0], c[1]
-				replica.follows(primary)
-				replica.cutOff()
+				s.cast("primary", "replica")
+				primary, replica := s.cutPair()
 				began := time.Now()
 				a.takesAt(primary, "token-of-A")
 				b.takesAt(primary, "token-of-B")
@@ -144,10 +140,8 @@ func failOver() Lesson {
 				s.stillHeld(began)
 			}},
 			{Title: "the replica is promoted when a TTL has gone by", play: func(s *Stage, a, b *client) {
-				c := s.cast("primary", "replica")
-				primary, replica := c[0], c[1]
-				replica.follows(primary)
-				replica.cutOff()
+				s.cast("primary", "replica")
+				primary, replica := s.cutPair()
 				deadline := a.now().Add(s.ttl)
 				a.takesAt(primary, "token-of-A")
 				b.takesAt(primary, "token-of-B")

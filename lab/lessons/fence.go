@@ -35,10 +35,7 @@ func fenceLessons() []Lesson {
 				s.fence()
 				hold := func(c *client) (token string, fence uint64) {
 					c.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0]) })
-					lease := c.acquires()
-					if lease == nil {
-						s.Cannot("%s does not get the lock", c.name)
-					}
+					lease := c.begins()
 					fence, ok := lease.Fence()
 					if !ok {
 						s.Cannot("%s has no fence", c.name)

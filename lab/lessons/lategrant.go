@@ -11,9 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -83,8 +81,7 @@ func lateGrantLessons() []Lesson {
 // connection is held up, and those that it opens then are not.
 func (s *Stage) undoneByModule() {
 	srv := s.redis()
-	on := func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
-	s.rehearse(on)
+	s.rehearse()
 	a, b := s.client("A"), s.client("B")
 	first, others := srv.node.Link(), srv.node.Link()
 	var to atomic.Pointer[redis.Pool]
@@ -98,8 +95,8 @@ func (s *Stage) undoneByModule() {
 		s.Cannot("A has no connection: %w", err)
 	}
 	to.Store(others.Pool())
-	a.opens(on, func(o *strategy.Options) { o.OpTimeout = patience })
-	b.opens(on, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 })
+	a.opens(byLuascript, func(o *strategy.Options) { o.OpTimeout = patience })
+	b.opens(byLuascript, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 })
 
 	srv.ask("CONFIG", "RESETSTAT")
 	s.happens("what A sends from here on is held up on the way", func(context.Context) error {
@@ -158,12 +155,12 @@ func (s *Stage) nobodys(c *client, try func() bool) {
 	s.broken(freeIfUnheld, "nobody holds it, and nobody gets it for %d ms more", ms)
 }
 
-// rehearse has the server know the scripts of an algorithm, so that none needs to be sent
+// rehearse has the server know the scripts of package luascript, so that none needs to be sent
 // again in full.
-func (s *Stage) rehearse(on func([]driver.Node) driver.Protocol) {
+func (s *Stage) rehearse() {
 	s.offstage(func() {
 		c := s.client("rehearsal")
-		c.opens(on)
+		c.opens(byLuascript)
 		lease, err := c.locks.NewLock("rehearsal").TryAcquire(s.ctx)
 		if err == nil {
 			err = lease.Release(s.ctx)

@@ -142,15 +142,6 @@ func (s *Stage) opensPermits(permits int) map[*client]strategy.Semaphore {
 // manySay is what the replies of packages semaphore and rwlock mean.
 const manySay = "acquire.lua grants: it returns a fence; a holder's token, and for how many ms it holds, are a refusal"
 
-// begins is acquires for those who have to get it.
-func (c *client) begins() strategy.Lease {
-	lease := c.acquires()
-	if lease == nil {
-		c.s.Cannot("%s does not get the lock to begin with", c.name)
-	}
-	return lease
-}
-
 // renews extends a lease that is to be valid still.
 func (c *client) renews(lease strategy.Lease) {
 	if err := lease.Extend(c.s.ctx); err != nil {

@@ -104,7 +104,7 @@ func (c *client) comesIn(writes, in bool) bool {
 
 // startsTo asks once to read or to write, and has to come in.
 func (c *client) startsTo(lock strategy.Lock, writes bool) strategy.Lease {
-	lease := c.gets(lock)
+	lease := c.gets(c.s.ctx, lock)
 	if !c.comesIn(writes, lease != nil) {
 		c.s.Cannot("%s does not get the lock to begin with", c.name)
 	}
@@ -254,7 +254,7 @@ func (s *Stage) readerLapses() {
 	s.note(manySay)
 	lease := r2.startsTo(all[r2].NewRLock(s.name), false)
 	write := all[w].NewLock(s.name)
-	w.comesIn(true, w.gets(write) != nil)
+	w.comesIn(true, w.gets(s.ctx, write) != nil)
 	s.stillHeld(began)
 	r1.dies()
 	s.passes(s.ttl / 2)
@@ -264,7 +264,7 @@ func (s *Stage) readerLapses() {
 	r2.renews(lease)
 	s.holders()
 	r2.releases(lease)
-	s.decide(comesFree, w.comesIn(true, w.gets(write) != nil),
+	s.decide(comesFree, w.comesIn(true, w.gets(s.ctx, write) != nil),
 		"W has got in when R2 was done: R1's TTL had ended, as R2 renewed none but its own",
 		"R1's TTL is over, R2 is done, and W does not get in")
 }

@@ -87,7 +87,7 @@ func redlockLessons() []Lesson {
 				pause, said := map[*client]time.Duration{}, []string{}
 				for _, c := range all {
 					pause[c] = rand.N(50 * time.Millisecond)
-					said = append(said, fmt.Sprintf("%s for %.1f ms", c.name, float64(pause[c].Microseconds())/1000))
+					said = append(said, fmt.Sprintf("%s for %.1f ms", c.name, inMillis(pause[c])))
 				}
 				first := slices.MinFunc(all, func(a, b *client) int { return cmp.Compare(pause[a], pause[b]) })
 				s.happens("each waits for a random time: "+strings.Join(said, ", "), sleep(pause[first]))

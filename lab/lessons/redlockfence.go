@@ -78,7 +78,7 @@ func (s *Stage) notes(c *client) uint64 {
 	}
 	fence, noted := greatest+1, 0
 	for _, srv := range majority {
-		if v, err := c.calls(srv, noteFence, c.name, fence); err == nil && v.is(1) {
+		if v, err := c.tryEval(srv, noteFence, []string{c.s.key(), "fence"}, c.name, fence); err == nil && v.is(1) {
 			noted++
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Stage) notes(c *client) uint64 {
 // returns that and the greatest number it told. Votes that are too few are given back.
 func (c *client) polls(script *driver.Script) (majority []*server, greatest int64) {
 	for _, srv := range c.s.servers[:fenceVoters] {
-		v, err := c.calls(srv, script, c.name, c.s.px())
+		v, err := c.tryEval(srv, script, []string{c.s.key(), "fence"}, c.name, c.s.px())
 		if n, ok := v.value.(int64); err == nil && ok && n >= 0 {
 			majority, greatest = append(majority, srv), max(greatest, n)
 		}
@@ -104,12 +104,6 @@ func (c *client) polls(script *driver.Script) (majority []*server, greatest int6
 		c.eval(srv, compareDelete, c.s.key(), c.name)
 	}
 	return nil, 0
-}
-
-// calls runs a script for the lock and its number.
-func (c *client) calls(srv *server, script *driver.Script, args ...any) (reply, error) {
-	v, err := c.node(srv).Eval(c.s.ctx, c.s.due(), script, []string{c.s.key(), "fence"}, args...)
-	return reply{v}, err
 }
 
 // inVain has A ask twice, when n1 alone hears of it. says is what n1's reply means.

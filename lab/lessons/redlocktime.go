@@ -3,6 +3,7 @@ package lessons
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -56,7 +57,7 @@ func redlockTimeLessons() []Lesson {
 				s.lapse(s.key())
 				b.elects(s.servers)
 				early := drops.Sub(deadline)
-				s.judge(stopsInTime, early >= 0, "A's deadline was %.1f ms before %s could drop its vote", float64(early.Microseconds())/1000, n3.name)
+				s.judge(stopsInTime, early >= 0, "A's deadline was %.1f ms before %s could drop its vote", inMillis(early), n3.name)
 			}},
 		},
 	}, {
@@ -114,3 +115,66 @@ func (s *Stage) forgets(options ...redlock.Option) {
 		fmt.Sprintf("B has got it when A was done, though %s does not vote yet", n3.name),
 		fmt.Sprintf("the lock is free, and B does not get it, as %s does not vote", n3.name))
 }
+
+// slowVotes is an act in which the votes of a majority come so slowly that the first has
+// ended when the last one comes. counts: A counts the time as well as the votes.
+func slowVotes(title string, counts bool) Act {
+	return Act{
+		Title: title,
+		Timed: true, // the time that A counts is real
+		play: func(s *Stage, a, b *client) {
+			if counts {
+				start := a.now()
+				votes := a.canvasses(s.servers)
+				if !a.countsTime(start, votes) {
+					s.late("quick votes took longer than a TTL of %v", s.ttl)
+				}
+				a.ends()
+				a.yields(votes)
+			}
+			most := s.servers[:s.majority()]
+			for _, srv := range most {
+				a.node(srv).at(func(_ string, send func()) {
+					send()
+					s.passes(s.ttl * 2 / 5)
+				})
+			}
+			start := a.now()
+			votes := a.canvasses(most)
+			for _, srv := range most {
+				a.node(srv).at(nil)
+			}
+			s.note("A has %d votes of %d", len(votes), len(s.servers))
+			if !counts {
+				a.holds()
+			} else if a.countsTime(start, votes) {
+				s.Cannot("the votes were not slow")
+			}
+			s.servers[0].look("PTTL", s.key())
+			if counts {
+				a.yields(votes)
+			}
+			b.elects(s.servers)
+		},
+	}
+}
+
+// countsTime: the client holds the lock for what the votes leave of the TTL, by its own clock, and says what
+// that is. It returns whether anything is left.
+func (c *client) countsTime(start time.Time, votes []*server) bool {
+	s := c.s
+	elapsed, drift := c.now().Sub(start), driver.Drift(s.ttl)
+	validity := s.ttl - elapsed - drift
+	sum := fmt.Sprintf("%d votes, for TTL − elapsed − drift = %d − %.1f − %d = %.1f ms", len(votes), s.ttl.Milliseconds(),
+		inMillis(elapsed), drift.Milliseconds(), inMillis(validity))
+	sum = strings.ReplaceAll(sum, "-", "−")
+	if len(votes) < s.majority() || validity <= 0 {
+		s.note("%s: %s has no lock", sum, c.name)
+		return false
+	}
+	s.note("%s: for this time %s has the lock", sum, c.name)
+	c.holds()
+	return true
+}
+
+func inMillis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -30,7 +29,7 @@ func reentrantLessons() []Lesson {
 			"Better still, take a lock in one place only.",
 		Acts: []Act{
 			{Title: "a lock that does not know its owner: luascript", play: func(s *Stage, a *client) {
-				a.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) })
+				a.opens(byLuascript)
 				a.enters()
 				s.note(luascriptSays)
 				s.note("A calls a function that takes the lock, too")
@@ -62,7 +61,7 @@ func reentrantLessons() []Lesson {
 					s.reentered(a, lock(a))
 					s.note("the function is done, and unlocks")
 					a.node(s.redis()).loses("count_unlock")
-					if _, err := a.tryEval(s.redis(), countUnlock, s.key(), a.name); err == nil {
+					if _, err := a.tryEval(s.redis(), countUnlock, []string{s.key()}, a.name); err == nil {
 						s.Cannot("the reply has not been lost")
 					}
 					a.eval(s.redis(), countUnlock, s.key(), a.name) // again, as nobody knows
@@ -114,13 +113,4 @@ func (s *Stage) stillOwns(c *client, field string) {
 
 // enters asks once, in its own name, as each of its functions does. It returns nil where it is
 // kept out.
-func (c *client) enters() strategy.Lease {
-	lease, err := c.locks.NewLock(c.s.name).TryAcquire(strategy.WithOwner(c.s.ctx, c.name))
-	switch {
-	case err == nil:
-		c.holds()
-	case !errors.Is(err, strategy.ErrHeld):
-		c.s.Cannot("%s gets no lock: %w", c.name, err)
-	}
-	return lease
-}
+func (c *client) enters() strategy.Lease { return c.acquiresAs(strategy.WithOwner(c.s.ctx, c.name)) }

@@ -73,7 +73,7 @@ func (s *Stage) shop(goods int) shop {
 
 // buys is the whole purchase, in one step.
 func (sh shop) buys(c *client) {
-	if _, err := c.node(sh.s.redis()).Eval(sh.s.ctx, sh.s.due(), buy, []string{sh.goods, sh.orders}, c.name); err != nil {
+	if _, err := c.tryEval(sh.s.redis(), buy, []string{sh.goods, sh.orders}, c.name); err != nil {
 		sh.s.Cannot("%s buys nothing: %w", c.name, err)
 	}
 }

@@ -52,11 +52,15 @@ type Stage struct {
 	hashes  map[string]string // their names, by hash
 }
 
+func (s *Stage) locked(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
 // late ends an act for which the machine was too slow: it is played again, with more time.
 func (s *Stage) late(format string, args ...any) {
-	s.mu.Lock()
-	s.slow = max(s.slow, s.ttl)
-	s.mu.Unlock()
+	s.locked(func() { s.slow = max(s.slow, s.ttl) })
 	s.Cannot(format, args...)
 }
 
@@ -128,22 +132,16 @@ func (s *Stage) add(e Event) int {
 // not drawn, and nobody steps through it. Clients who come on in it stay unseen. Nothing of
 // it may be under way when it ends.
 func (s *Stage) offstage(do func()) {
-	set := func(quiet bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.quiet = quiet
-	}
-	set(true)
-	defer set(false)
+	s.locked(func() { s.quiet = true })
+	defer s.locked(func() { s.quiet = false })
 	do()
 	s.waited()
 }
 
 // commands is how many were sent until now, drawn or not. A script is one, and so is SUBSCRIBE.
-func (s *Stage) commands() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sent
+func (s *Stage) commands() (n int) {
+	s.locked(func() { n = s.sent })
+	return n
 }
 
 // ran says that a script is part of the story.
@@ -165,28 +163,18 @@ func (s *Stage) called(hash string) string {
 }
 
 // waited says that time has passed on purpose.
-func (s *Stage) waited() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = time.Now()
-}
+func (s *Stage) waited() { s.locked(func() { s.last = time.Now() }) }
 
 // until waits for what goroutines of clients do, such as renewals, of which the next comes
 // within half a TTL. If it does not come, a lock may have lapsed meanwhile, so the act is played again.
 func (s *Stage) until(what string, so func() bool) {
-	pause := func(d time.Duration) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.rest = d
-	}
-	pause(s.ttl / 2)
+	s.locked(func() { s.rest = s.ttl / 2 })
 	for limit := s.due(); !so(); time.Sleep(time.Millisecond) {
 		if s.ctx.Err() != nil || time.Now().After(limit) {
 			s.late("it was too late for this: %s", what)
 		}
 	}
-	pause(0)
-	s.waited()
+	s.locked(func() { s.rest, s.last = 0, time.Now() })
 }
 
 // answers is how many requests of a client whose words contain that have been answered.
@@ -203,10 +191,9 @@ func (s *Stage) answers(c *client, request string) int {
 }
 
 // slower reports whether at some time nothing happened for longer than that.
-func (s *Stage) slower(than time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.slow > than
+func (s *Stage) slower(than time.Duration) (slower bool) {
+	s.locked(func() { slower = s.slow > than })
+	return slower
 }
 
 // pause lets a reader who steps read what comes next.
@@ -306,8 +293,4 @@ func (s *Stage) passes(d time.Duration) {
 }
 
 // forward puts clients' clocks past that time, in place of waiting.
-func (s *Stage) forward(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.moved += d + time.Millisecond
-}
+func (s *Stage) forward(d time.Duration) { s.locked(func() { s.moved += d + time.Millisecond }) }

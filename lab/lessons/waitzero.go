@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -89,11 +87,10 @@ func (c *client) setsAndWaits(srv *server, token string, within time.Duration) (
 
 // unacknowledged has A ask by package luascript, and B when A has had its answer.
 func (s *Stage) unacknowledged() {
-	on := func(n []driver.Node) driver.Protocol { return luascript.On(n[0], luascript.WithoutFences()) }
-	s.rehearse(on)
+	s.rehearse()
 	a, b := s.client("A"), s.client("B")
 	primary, _ := s.cutPair()
-	a.opens(on, func(o *strategy.Options) { o.OpTimeout, o.Acks = s.ttl/4, strategy.Acks{Replicas: 1} })
+	a.opens(byLuascript, func(o *strategy.Options) { o.OpTimeout, o.Acks = s.ttl/4, strategy.Acks{Replicas: 1} })
 	_, err := a.locks.NewLock(s.name).TryAcquire(s.ctx)
 	var acks *strategy.AcksError
 	if !errors.Is(err, strategy.ErrUnknown) || !errors.As(err, &acks) || acks.Err != nil {

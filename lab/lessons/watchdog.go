@@ -115,10 +115,7 @@ func (n withDog) Eval(ctx context.Context, due time.Time, script *driver.Script,
 
 // keptAlive has the client acquire the lock, and a watchdog renew it, up to this maximum.
 func (c *client) keptAlive(most time.Duration) (lease strategy.Lease, since time.Time) {
-	if lease = c.acquires(); lease == nil {
-		c.s.Cannot("%s does not get the lock to begin with", c.name)
-	}
-	since = time.Now()
+	lease, since = c.begins(), time.Now()
 	if err := lease.KeepAlive(most); err != nil {
 		c.s.Cannot("%s: %w", c.name, err)
 	}
