@@ -31,8 +31,11 @@ func clockBackLessons() []Lesson {
 				a.elects(s.servers)
 				a.dies()
 				s.servers[0].setBack()
-				s.lapseAt(s.servers[1:])
-				s.freedInTime(b, func() bool { return b.elects(s.servers) })
+				all := s.servers
+				s.servers = all[1:] // on which it lapses
+				s.lapse(s.key())
+				s.servers = all
+				s.freedInTime(b, func() bool { return b.elects(all) })
 			}},
 		},
 	}}
@@ -50,14 +53,6 @@ func (srv *server) setBack() {
 		return nil
 	})
 	srv.look("PTTL", s.key())
-}
-
-// lapseAt is lapse for the lock at some of the servers.
-func (s *Stage) lapseAt(some []*server) {
-	all := s.servers
-	s.servers = some
-	s.lapse(s.key())
-	s.servers = all
 }
 
 // freedInTime judges whether c gets a dead holder's lock when a TTL is over.

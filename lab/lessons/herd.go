@@ -21,19 +21,16 @@ func herdLessons() []Lesson {
 		Fix: "Let the release itself choose the next holder, from a queue that the server keeps, as package fairqueue does. " +
 			"Where the server can keep no queue, ask again after random pauses that grow.",
 		Acts: []Act{
-			{Title: "polling: a waiter asks again and again", play: func(s *Stage) { s.pollers(); s.relays(polling) }},
-			{Title: "wake-up: a release notifies all, and all ask", lists: []string{"release_publish"},
-				play: func(s *Stage) { s.herd(); s.relays(wakeUp) }},
+			{Title: "polling: a waiter asks again and again", play: (*Stage).pollers},
+			{Title: "wake-up: a release notifies all, and all ask", lists: []string{"release_publish"}, play: (*Stage).herd},
 			// A successor has a second to extend.
-			{Title: "direct grant: the release makes the next in the queue the holder", Timed: true,
-				play: func(s *Stage) { s.successors(); s.relays(polling, wakeUp, directGrant) }},
+			{Title: "direct grant: the release makes the next in the queue the holder", Timed: true, play: (*Stage).successors},
 		},
 	}}
 }
 
 // pollers have nothing but luck.
-func (s *Stage) pollers() {
-	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
+func (s *Stage) pollers(a, b, c, d *client) {
 	a.takes("token-of-A")
 	for range 2 { // rounds
 		for _, w := range []*client{b, c, d} {
@@ -49,11 +46,11 @@ func (s *Stage) pollers() {
 		}
 	}
 	s.firstComeFirstServed()
+	s.relays(polling)
 }
 
 // herd is what runs for the lock when a release notifies all.
-func (s *Stage) herd() {
-	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
+func (s *Stage) herd(a, b, c, d *client) {
 	free := s.free(s.key())
 	a.takes("token-of-A")
 	for _, w := range []*client{b, c, d} {
@@ -73,11 +70,11 @@ func (s *Stage) herd() {
 		}
 	}
 	s.firstComeFirstServed()
+	s.relays(wakeUp)
 }
 
 // successors stand in a queue.
-func (s *Stage) successors() {
-	a, b, c, d := s.client("A"), s.client("B"), s.client("C"), s.client("D")
+func (s *Stage) successors(a, b, c, d *client) {
 	for _, w := range s.clients {
 		w.opens(queueing)
 	}
@@ -106,6 +103,7 @@ func (s *Stage) successors() {
 		passes(c, d)
 		d.releases(held)
 	})
+	s.relays(polling, wakeUp, directGrant)
 }
 
 // queues has the client wait for a lock, in that place of a queue of the server. Its lease comes when

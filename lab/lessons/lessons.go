@@ -6,6 +6,7 @@
 package lessons
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"reflect"
@@ -47,13 +48,15 @@ type Act struct {
 
 	lists []string // the scripts that the reader is to read, by their names
 	play  any      // a function of a *Stage and of clients
+	cast  string   // the clients' names, if not A, B, and so on
 }
 
-// perform plays the act. The clients are called A, B, and so on.
+// perform plays the act.
 func (a Act) perform(s *Stage) {
 	play, in := reflect.ValueOf(a.play), []reflect.Value{reflect.ValueOf(s)}
+	names := strings.Fields(cmp.Or(a.cast, "A B C D"))
 	for len(in) < play.Type().NumIn() {
-		in = append(in, reflect.ValueOf(s.client(string(rune('A'+len(in)-1)))))
+		in = append(in, reflect.ValueOf(s.client(names[len(in)-1])))
 	}
 	play.Call(in)
 }

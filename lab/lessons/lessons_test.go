@@ -3,7 +3,6 @@ package lessons
 // Tests what the lessons come to when nobody watches their steps, and what each has to show.
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -196,9 +195,6 @@ func holds(t *testing.T, l Lesson, r Result) {
 					t.Errorf("%s: a line has %d columns: %s", x.Name, n, line)
 				}
 			}
-		}
-		if os.Getenv("LESSONS_SHOW") != "" {
-			t.Log("\n"+a.Title+"\n"+a.Diagram(100, func(_ Style, s string) string { return s })+"\n"+a.Summary(), a.Tables)
 		}
 	}
 	want := slices.Clone(shown[l.Name])

@@ -54,7 +54,8 @@ func permitLessons() []Lesson {
 				}},
 			{Title: "package semaphore: the server's clock, and a TTL for each permit", play: (*Stage).permitsLapse},
 			// Who is served has a second to extend.
-			{Title: "package semaphore: a release serves the first who waits, and so does a raise of the limit", Timed: true, play: (*Stage).permitsServe},
+			{Title: "package semaphore: a release serves the first who waits, and so does a raise of the limit", Timed: true,
+				cast: "A B C D ops", play: (*Stage).permitsServe},
 		},
 	}}
 }
@@ -150,8 +151,7 @@ func (c *client) renews(lease strategy.Lease) {
 }
 
 // permitsLapse: a client whose clock is ahead gets nothing that is held, and a dead holder's permit comes back.
-func (s *Stage) permitsLapse() {
-	a, b, c := s.client("A"), s.client("B"), s.client("C")
+func (s *Stage) permitsLapse(a, b, c *client) {
 	s.opensPermits(2)
 	began := time.Now()
 	dead := a.begins()
@@ -212,8 +212,7 @@ func (srv *server) clock() int64 {
 }
 
 // permitsServe has C and D wait. A release serves C; then an operator raises the limit, and that serves D.
-func (s *Stage) permitsServe() {
-	a, b, c, d, ops := s.client("A"), s.client("B"), s.client("C"), s.client("D"), s.client("ops")
+func (s *Stage) permitsServe(a, b, c, d, ops *client) {
 	all := s.opensPermits(2)
 	began := time.Now()
 	first := a.begins()

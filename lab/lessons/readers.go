@@ -32,9 +32,8 @@ func readerLessons() []Lesson {
 		Fix: "Each reader has a TTL of its own, and renews no other. Readers and writers take turns: a reader that comes waits behind a writer that waits, and when the writer is done, all readers that wait come in. " +
 			"So neither side starves. This is package rwlock. It can also turn a writer into a reader (Downgrade), and nobody writes in between.",
 		Acts: []Act{
-			{Title: "a count of the readers: one dies, and nobody counts down", lists: []string{"count_read", "count_write"},
-				play: func(s *Stage) {
-					r1, r2, w := s.client("R1"), s.client("R2"), s.client("W")
+			{Title: "a count of the readers: one dies, and nobody counts down", lists: []string{"count_read", "count_write"}, cast: "R1 R2 W",
+				play: func(s *Stage, r1, r2, w *client) {
 					s.hasReaders()
 					r1.reads(countRead)
 					r2.reads(countRead)
@@ -45,12 +44,14 @@ func readerLessons() []Lesson {
 					r2.do(s.redis(), "HINCRBY", s.key(), "readers", -1)
 					s.countedFree(r1, w, "HGET", func() bool { return w.writesBy(countWrite) }, "readers")
 				}},
-			{Title: "one TTL for all readers: those who live keep a dead one in", lists: []string{"share_read", "share_write"}, play: (*Stage).zombie},
-			{Title: "readers come in whenever others read: the writer starves", play: (*Stage).starves},
+			{Title: "one TTL for all readers: those who live keep a dead one in", lists: []string{"share_read", "share_write"},
+				cast: "R1 R2 W", play: (*Stage).zombie},
+			{Title: "readers come in whenever others read: the writer starves", cast: "R1 R2 W", play: (*Stage).starves},
 			// Who is served has a second to extend.
-			{Title: "package rwlock: readers and writers take turns", Timed: true, play: (*Stage).alternate},
-			{Title: "package rwlock: each reader has a TTL of its own", play: (*Stage).readerLapses},
-			{Title: "package rwlock: a writer becomes a reader, and nobody writes in between", Timed: true, play: (*Stage).downgrades},
+			{Title: "package rwlock: readers and writers take turns", Timed: true, cast: "R1 R2 R3 W", play: (*Stage).alternate},
+			{Title: "package rwlock: each reader has a TTL of its own", cast: "R1 R2 W", play: (*Stage).readerLapses},
+			{Title: "package rwlock: a writer becomes a reader, and nobody writes in between", Timed: true,
+				cast: "W R V", play: (*Stage).downgrades},
 		},
 	}}
 }
@@ -118,8 +119,7 @@ func (c *client) goes() {
 }
 
 // zombie: R2 renews, and that keeps R1 in, who is dead.
-func (s *Stage) zombie() {
-	r1, r2, w := s.client("R1"), s.client("R2"), s.client("W")
+func (s *Stage) zombie(r1, r2, w *client) {
 	s.hasReaders()
 	r1.readsOn()
 	renewed := time.Now()
@@ -152,8 +152,7 @@ func (s *Stage) zombie() {
 const rounds, drawn = 100, 2
 
 // starves: of two readers each comes back before the other goes.
-func (s *Stage) starves() {
-	r1, r2, w := s.client("R1"), s.client("R2"), s.client("W")
+func (s *Stage) starves(r1, r2, w *client) {
 	s.hasReaders()
 	in, out := r1, r2
 	in.readsOn()
@@ -197,8 +196,7 @@ func (s *Stage) opensReaders() map[*client]strategy.ReadWriter {
 }
 
 // alternate: readers that come while a writer waits come in when it is done.
-func (s *Stage) alternate() {
-	r1, r2, r3, w := s.client("R1"), s.client("R2"), s.client("R3"), s.client("W")
+func (s *Stage) alternate(r1, r2, r3, w *client) {
 	all := s.opensReaders()
 	began := time.Now()
 	first := r1.startsTo(all[r1].NewRLock(s.name), false)
@@ -212,11 +210,10 @@ func (s *Stage) alternate() {
 	w.hears() // that it is the holder
 	leaseW := w.leased(ofW)
 	w.comesIn(true, true)
-	if early := s.cameIn(r2, r3); len(early) > 0 {
-		s.broken(takesTurn, "%s came after W, and came in before it", named(early))
-	} else {
-		s.judge(takesTurn, true, "R2 and R3 came after W, and did not come in before it")
-	}
+	early := slices.DeleteFunc([]*client{r2, r3}, func(c *client) bool { return !c.holding })
+	s.decide(takesTurn, len(early) == 0,
+		"R2 and R3 came after W, and did not come in before it",
+		fmt.Sprintf("%s came after W, and came in before it", named(early)))
 	r2.hears() // that it is the next
 
 	w.releases(leaseW)
@@ -233,21 +230,8 @@ func (s *Stage) alternate() {
 		"Redis had no hold of W's after R1's release, or none of R2's or R3's after W's")
 }
 
-// cameIn are those of the clients who have held the lock.
-func (s *Stage) cameIn(some ...*client) (in []*client) {
-	for _, c := range some {
-		if slices.ContainsFunc(s.trace.Events, func(e Event) bool {
-			return e.Kind == State && e.Condition == Holds && e.From == c.name
-		}) {
-			in = append(in, c)
-		}
-	}
-	return in
-}
-
 // readerLapses: R2 renews, and R1, who is dead, lapses all the same.
-func (s *Stage) readerLapses() {
-	r1, r2, w := s.client("R1"), s.client("R2"), s.client("W")
+func (s *Stage) readerLapses(r1, r2, w *client) {
 	all := s.opensReaders()
 	began := time.Now()
 	dead := r1.startsTo(all[r1].NewRLock(s.name), false)
@@ -271,8 +255,7 @@ func (s *Stage) readerLapses() {
 
 // downgrades: W has written, and reads on. V, which waits to write, does not come in between, and R, which waits
 // to read, comes in at once.
-func (s *Stage) downgrades() {
-	w, r, v := s.client("W"), s.client("R"), s.client("V")
+func (s *Stage) downgrades(w, r, v *client) {
 	all := s.opensReaders()
 	began := time.Now()
 	wrote := w.startsTo(all[w].NewLock(s.name), true)

@@ -105,26 +105,13 @@ func redlockLessons() []Lesson {
 func (s *Stage) had(c *client, err error) {
 	dead := 0
 	for _, srv := range s.servers {
-		if s.isDead(srv) {
+		if srv.dead {
 			dead++
 		}
 	}
 	s.decide(outlives, err == nil,
 		fmt.Sprintf("%s has got it, with %d of %d servers dead", c.name, dead, len(s.servers)),
 		fmt.Sprintf("nobody holds the lock, and %s does not get it, with %d of %d servers dead", c.name, dead, len(s.servers)))
-}
-
-// isDead tells what has become of a server in the story.
-func (s *Stage) isDead(srv *server) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	dead := false
-	for _, e := range s.trace.Events {
-		if e.Kind == State && e.From == srv.name {
-			dead = e.Condition == Dead
-		}
-	}
-	return dead
 }
 
 // split has as many plain clients as there are servers ask all of them at the same moment,

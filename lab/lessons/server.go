@@ -16,6 +16,7 @@ type server struct {
 	name  string
 	redis *redistest.Server
 	node  *rig.Node // nil: it is not ours to break
+	dead  bool
 }
 
 // ask is a command of the narrator's, which is not part of the story.
@@ -71,6 +72,7 @@ func (srv *server) becomes(c Condition, what string, do func(context.Context) er
 	}
 	s.waited()
 	s.add(e)
+	srv.dead = c == Dead
 }
 
 // disconnected has clients know that their connections have ended with the server, as their

@@ -66,25 +66,6 @@ func (s *Stage) freed(c *client, try func() bool) {
 	s.broken(comesFree, "PTTL is -1: the key has no end, and nobody is left to delete it")
 }
 
-// Violated reports whether a promise was broken in an act.
-func (t Trace) Violated() bool {
-	for _, v := range t.Verdicts {
-		if !v.Held {
-			return true
-		}
-	}
-	return false
-}
-
-// Summary is the verdicts in a line each.
-func (t Trace) Summary() string {
-	var b strings.Builder
-	for _, v := range t.Verdicts {
-		fmt.Fprintf(&b, "%v  %s: %s\n", v, v.Promise, v.Because)
-	}
-	return b.String()
-}
-
 // A sharing is what a lock promises about those who hold it at the same time.
 type sharing struct {
 	promise  string

@@ -28,34 +28,33 @@ func watchdogLessons() []Lesson {
 				a.eval(s.redis(), compareDelete, s.key(), "token-of-A") // only now the diagram shows it
 				a.ends()
 			}},
-			{Title: "a watchdog renews the lock: KeepAlive of package luascript", Timed: true, play: func(s *Stage) {
-				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
-				a.opensWith(dog)
-				b.opensWith(b)
-				lease, since := a.keptAlive(0)
-				s.note(luascriptSays)
-				s.note("A works; its watchdog (dog) runs next to it; extend.lua returns 1: renewed")
-				s.until("the lock is renewed, and a TTL is over", func() bool {
-					return s.answers(dog, "extend") >= 3 && time.Since(since) > s.ttl
-				})
-				b.acquires()
-				a.releases(lease)
-				b.acquires()
-			}},
-			{Title: "a watchdog that outlives the work", Timed: true, lists: []string{"renew"}, play: func(s *Stage) {
-				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
-				a.takes("token-of-A")
-				a.dies()
-				death := time.Now()
-				s.note("the work is dead; its program is not, and the watchdog (dog) in it goes on")
-				for n := 1; n <= 4; n++ {
-					s.until("a third of a TTL goes by", func() bool { return time.Since(death) > time.Duration(n)*s.ttl/3 })
-					dog.eval(s.redis(), renew, s.key(), "token-of-A", s.px())
-				}
-				s.freedAfter(death, b, func() bool { return b.takes("token-of-B") })
-			}},
-			{Title: "a maximum for the hold: KeepAlive(maxHold)", Timed: true, play: func(s *Stage) {
-				a, dog, b := s.client("A"), s.client("dog"), s.client("B")
+			{Title: "a watchdog renews the lock: KeepAlive of package luascript", Timed: true,
+				cast: "A dog B", play: func(s *Stage, a, dog, b *client) {
+					a.opensWith(dog)
+					b.opensWith(b)
+					lease, since := a.keptAlive(0)
+					s.note(luascriptSays)
+					s.note("A works; its watchdog (dog) runs next to it; extend.lua returns 1: renewed")
+					s.until("the lock is renewed, and a TTL is over", func() bool {
+						return s.answers(dog, "extend") >= 3 && time.Since(since) > s.ttl
+					})
+					b.acquires()
+					a.releases(lease)
+					b.acquires()
+				}},
+			{Title: "a watchdog that outlives the work", Timed: true, lists: []string{"renew"},
+				cast: "A dog B", play: func(s *Stage, a, dog, b *client) {
+					a.takes("token-of-A")
+					a.dies()
+					death := time.Now()
+					s.note("the work is dead; its program is not, and the watchdog (dog) in it goes on")
+					for n := 1; n <= 4; n++ {
+						s.until("a third of a TTL goes by", func() bool { return time.Since(death) > time.Duration(n)*s.ttl/3 })
+						dog.eval(s.redis(), renew, s.key(), "token-of-A", s.px())
+					}
+					s.freedAfter(death, b, func() bool { return b.takes("token-of-B") })
+				}},
+			{Title: "a maximum for the hold: KeepAlive(maxHold)", Timed: true, cast: "A dog B", play: func(s *Stage, a, dog, b *client) {
 				a.opensWith(dog)
 				b.opensWith(b)
 				most := 3 * s.ttl / 2
