@@ -56,51 +56,53 @@ func TestPlays(t *testing.T) {
 	t.Run("Harmless", func(t *testing.T) { harmless(t, theatre) })
 }
 
-// cells plays rows on columns, and holds each to the verdict in its cell. A variant without a
-// cell of its own is held to its strategy's.
-func cells(t *testing.T, theatre *Theatre) {
+// each plays the cells of this run, some of them, next to each other.
+func each(t *testing.T, theatre *Theatre, some func(f Fault, c Column) bool, play func(t *testing.T, f Fault, c Column)) {
 	for _, f := range All() {
 		for _, c := range Columns() {
-			if want, _ := f.Cell(c); !want.Derived && plays(f, c) {
+			if plays(f, c) && some(f, c) {
 				t.Run(f.Name+"/"+c.Name, func(t *testing.T) {
 					t.Parallel()
 					ready(t, theatre, f, c)
-					out := theatre.See(t.Context(), f, c, want.Verdict)
-					for _, before := range out.Before {
-						t.Logf("it was first: %s", before)
-					}
-					if out.Err != nil || out.Verdict != want.Verdict {
-						t.Errorf("%v, want %v: %s\n%v", out, want.Verdict, want.Reason, out.History())
-					} else {
-						t.Logf("%v\n%v", out, out.History())
-					}
+					play(t, f, c)
 				})
 			}
 		}
 	}
 }
 
+// cells plays rows on columns, and holds each to the verdict in its cell. A variant without a
+// cell of its own is held to its strategy's.
+func cells(t *testing.T, theatre *Theatre) {
+	played := func(f Fault, c Column) bool { want, _ := f.Cell(c); return !want.Derived }
+	each(t, theatre, played, func(t *testing.T, f Fault, c Column) {
+		want, _ := f.Cell(c)
+		out := theatre.See(t.Context(), f, c, want.Verdict)
+		for _, before := range out.Before {
+			t.Logf("it was first: %s", before)
+		}
+		if out.Err != nil || out.Verdict != want.Verdict {
+			t.Errorf("%v, want %v: %s\n%v", out, want.Verdict, want.Reason, out.History())
+		} else {
+			t.Logf("%v\n%v", out, out.History())
+		}
+	})
+}
+
 // turned: each cell that is kept would not be by a lock that makes one of the mistakes
 // that its row names, and one that is detected would be violated. So the play can fail.
 func turned(t *testing.T, theatre *Theatre) {
-	for _, f := range All() {
-		for _, c := range Columns() {
-			verdict := f.Cells[c.Name].Verdict
-			if !plays(f, c) || f.Cells[c.Name].Derived || verdict != Kept && (verdict != Detected || len(f.Turned) == 0 || f.Cells[c.Of].Verdict == Kept) {
-				continue
-			}
-			t.Run(f.Name+"/"+c.Name, func(t *testing.T) {
-				t.Parallel()
-				ready(t, theatre, f, c)
-				by, out, acquitted := theatre.Convict(t.Context(), f, c, verdict)
-				if by != nil {
-					t.Logf("a lock that %s: %v\n%v", by.Name, out, out.History())
-					return
-				}
-				t.Errorf("no mistake is convicted:\n%s", strings.Join(acquitted, "\n"))
-			})
-		}
+	convicted := func(f Fault, c Column) bool {
+		cell := f.Cells[c.Name]
+		return !cell.Derived && (cell.Verdict == Kept || cell.Verdict == Detected && len(f.Turned) > 0 && f.Cells[c.Of].Verdict != Kept)
 	}
+	each(t, theatre, convicted, func(t *testing.T, f Fault, c Column) {
+		by, out, acquitted := theatre.Convict(t.Context(), f, c, f.Cells[c.Name].Verdict)
+		if by == nil {
+			t.Fatalf("no mistake is convicted:\n%s", strings.Join(acquitted, "\n"))
+		}
+		t.Logf("a lock that %s: %v\n%v", by.Name, out, out.History())
+	})
 }
 
 // harmless: a mistake that convicts a lock in a play does it no harm where nothing

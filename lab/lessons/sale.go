@@ -52,7 +52,8 @@ func saleLessons() []Lesson {
 				sh.buys(a)
 				sh.audit()
 			}},
-			{Title: fmt.Sprintf("the whole sale: %d goods, %d buyers at once in %d processes", flashsale.Goods, flashsale.Processes*flashsale.Buyers, flashsale.Processes), Timed: true, play: (*Stage).flashSale},
+			{Title: fmt.Sprintf("the whole sale: %d goods, %d buyers at once in %d processes", flashsale.Goods, flashsale.Processes*flashsale.Buyers, flashsale.Processes),
+				Timed: true, play: (*Stage).flashSale},
 		},
 	}}
 }
