@@ -89,8 +89,7 @@ func (s *Stage) successors(a, b, c, d *client) {
 		if from == a {
 			s.redis().look("GET", s.key()) // which is B's already, who does not know yet
 		}
-		to.hears() // that it is the holder
-		held = to.leased(got[to])
+		held = to.leased(got[to]) // it hears that it is the holder
 		to.holds()
 		s.served(to)
 	}

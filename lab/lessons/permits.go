@@ -222,8 +222,7 @@ func (s *Stage) permitsServe(a, b, c, d, ops *client) {
 	ofD := d.queues(d.locks.NewLock(s.name), "waiters", 2)
 	a.releases(first)
 	seenC := s.holders()
-	c.hears() // that it is a holder
-	leaseC := c.leased(ofC)
+	leaseC := c.leased(ofC) // it hears that it is a holder
 	c.holds()
 	s.served(c)
 	d.hears() // that it is the next
@@ -234,7 +233,6 @@ func (s *Stage) permitsServe(a, b, c, d, ops *client) {
 		s.Cannot("ops: %w", err)
 	}
 	seenD := s.holders()
-	d.hears()
 	leaseD := d.leased(ofD)
 	d.holds()
 	s.served(d)

@@ -207,8 +207,7 @@ func (s *Stage) alternate(r1, r2, r3, w *client) {
 
 	r1.releases(first)
 	afterR1 := s.holders()
-	w.hears() // that it is the holder
-	leaseW := w.leased(ofW)
+	leaseW := w.leased(ofW) // it hears that it is the holder
 	w.comesIn(true, true)
 	early := slices.DeleteFunc([]*client{r2, r3}, func(c *client) bool { return !c.holding })
 	s.decide(takesTurn, len(early) == 0,
@@ -218,10 +217,8 @@ func (s *Stage) alternate(r1, r2, r3, w *client) {
 
 	w.releases(leaseW)
 	afterW := s.holders()
-	r2.hears()
 	leaseR2 := r2.leased(ofR2)
 	r2.comesIn(false, true)
-	r3.hears()
 	leaseR3 := r3.leased(ofR3)
 	r3.comesIn(false, true)
 	s.stillHeld(began)
@@ -275,13 +272,11 @@ func (s *Stage) downgrades(w, r, v *client) {
 	s.decide(noGap, before == after,
 		fmt.Sprintf("a writer gets a new fence, and one that downgrades keeps its own: W's is %d before and after, so nobody wrote", after),
 		fmt.Sprintf("W's fence was %d, and is %d: somebody wrote in between", before, after))
-	r.hears() // that it is a holder
-	leaseR := r.leased(ofR)
+	leaseR := r.leased(ofR) // it hears that it is a holder
 	r.comesIn(false, true)
 	v.hears() // that it is still the first
 	r.releases(leaseR)
 	w.releases(reading)
-	v.hears()
 	v.leased(ofV)
 	v.comesIn(true, true)
 	s.stillHeld(began)

@@ -174,20 +174,15 @@ func (s *Stage) relays(ways ...way) {
 		t.Rows = append(t.Rows, row)
 	}
 	s.trace.Tables = append(s.trace.Tables, t)
-	s.sameCost(costs)
-}
-
-const costsTheSame = "a hand-off costs the same however many wait"
-
-// sameCost judges what it costs where the fewest and where the most wait. Each who waits
-// either sends something per hand-off, which is a command at least, or nothing; half a
-// command is between.
-func (s *Stage) sameCost(costs []float64) {
+	// Each who waits either sends something per hand-off, which is a command at least, or nothing;
+	// half a command is between.
 	last := len(waiters) - 1
 	each := (costs[last] - costs[0]) / float64(waiters[last]-waiters[0])
 	s.judge(costsTheSame, each < 0.5, "%.1f commands where %d wait, and %.1f where %d do: each who waits adds %.1f",
 		costs[0], waiters[0], costs[last], waiters[last], each)
 }
+
+const costsTheSame = "a hand-off costs the same however many wait"
 
 // relay is one of those, and returns how many commands a hand-off took.
 func (s *Stage) relay(w way, waiting int) float64 {
