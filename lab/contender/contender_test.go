@@ -144,11 +144,7 @@ func (s *scene) ops(c *contender.Contender) []history.Op {
 // acquitted: no judge has an objection.
 func (s *scene) acquitted(ops []history.Op, rules history.Rules) {
 	s.Helper()
-	all := history.Judge(ops, rules)
-	if rules.ReadWrite {
-		all = slices.Concat(all, history.LinearLock(ops, rules, limit), history.FencedRegister(ops, "", limit))
-	}
-	for _, v := range all {
+	for _, v := range history.Judge(ops, rules) {
 		s.Error(v)
 	}
 }

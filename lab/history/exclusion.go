@@ -10,7 +10,8 @@ import (
 // from the return of the call that granted it until its release is called, its holder last
 // saw that it held what it then found lost, or its deadline; a renewal moves the deadline.
 // Both holders would have told who asked them "yes", so each overlap is real. One that
-// began after the last look at a lease that was lost is overlooked: look often.
+// began after the last look at a lease that was lost is overlooked: look often. A hold that
+// came of a downgrade is believed in from its call, for its holder held the lock before.
 // Holds of one owner may overlap where the lock is re-entrant. Of a lock that several may hold it
 // finds moments at which more of it was believed in than there is.
 //

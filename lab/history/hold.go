@@ -26,7 +26,6 @@ type book struct {
 	ops    []Op
 	holds  []*hold          // by the grant's Start
 	byKey  map[string]*page // holds and attempts of a lock
-	past   map[string]bool  // holds that were downgraded: another took their place
 	stray  []Op             // of a hold that nobody was granted
 	twice  [][2]Op          // grants of one token
 	faults []Op
@@ -40,7 +39,7 @@ type page struct {
 }
 
 func bookOf(ops []Op) *book {
-	b := &book{ops: Merge(ops), byKey: map[string]*page{}, past: map[string]bool{}}
+	b := &book{ops: Merge(ops), byKey: map[string]*page{}}
 	holds := map[string]*hold{}
 	if len(b.ops) > 0 {
 		b.last = b.ops[0].Start
@@ -61,9 +60,6 @@ func bookOf(ops []Op) *book {
 		}
 		if !op.grants() {
 			continue
-		}
-		if op.From != "" {
-			b.past[op.From] = true
 		}
 		if h := holds[op.Hold]; h != nil {
 			b.twice = append(b.twice, [2]Op{h.grant, op})
@@ -164,6 +160,9 @@ func (h *hold) spans() []span {
 	over, _ := h.disbelieved()
 	var all []span
 	s := span{h.grant.End, h.grant.Deadline, h}
+	if h.grant.From != "" {
+		s.from = h.grant.Start
+	}
 	push := func() {
 		if s.until = min(s.until, over); s.from < s.until {
 			all = append(all, s)

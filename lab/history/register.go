@@ -23,6 +23,17 @@ func NoLostUpdate(ops []Op) []Violation {
 	return found
 }
 
+// uses are the operations on each register.
+func uses(ops []Op) map[string][]Op {
+	byKey := map[string][]Op{}
+	for _, op := range Merge(ops) {
+		if op.Kind == KindRead || op.Kind == KindWrite {
+			byKey[op.Key] = append(byKey[op.Key], op)
+		}
+	}
+	return byKey
+}
+
 // An update is one hold's write and where it got the value from.
 type update struct {
 	from        string

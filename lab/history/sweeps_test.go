@@ -82,6 +82,8 @@ func ops(t *testing.T, text string) []Op {
 	return all
 }
 
+const ms = time.Millisecond
+
 func forgets(f Op) bool { return f.Note == "flush" }
 
 var judges = map[string]func([]Op) []Violation{
@@ -109,20 +111,6 @@ var judges = map[string]func([]Op) []Violation{
 	"FenceOrder/re":      func(o []Op) []Violation { return FenceOrder(o, Rules{Reentrant: true}) },
 	"FenceOrder/rw":      func(o []Op) []Violation { return FenceOrder(o, Rules{ReadWrite: true}) },
 	"NoLostUpdate":       func(o []Op) []Violation { return NoLostUpdate(o) },
-	"LinearLock": func(o []Op) []Violation {
-		return LinearLock(o, Rules{Fenced: true, Forgets: forgets, Linger: 20 * ms}, time.Minute)
-	},
-	"LinearLock/re": func(o []Op) []Violation {
-		return LinearLock(o, Rules{Fenced: true, Reentrant: true, Linger: 20 * ms}, time.Minute)
-	},
-	"LinearLock/3": func(o []Op) []Violation {
-		return LinearLock(o, Rules{Fenced: true, Permits: 3, Forgets: forgets, Linger: 20 * ms}, time.Minute)
-	},
-	"LinearLock/rw": func(o []Op) []Violation {
-		return LinearLock(o, Rules{Fenced: true, ReadWrite: true, Forgets: forgets, Linger: 20 * ms}, time.Minute)
-	},
-	"LinearLock/lenient": func(o []Op) []Violation { return LinearLock(o, Rules{}, time.Minute) },
-	"FencedRegister":     func(o []Op) []Violation { return FencedRegister(o, "0", time.Minute) },
 }
 
 // planted are histories that each judge must reject, and those that it must not: bad ones
@@ -228,6 +216,21 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"Exclusion/rw", "two writers", "C and D", `
 		C acquire 0-5 ok hold=c until=97
 		D acquire 10-12 ok hold=d until=107`},
+
+	{"Exclusion/rw", "a downgrade lets readers in", "", `
+		C acquire 0-5 ok hold=c until=97
+		C release 10-15 ok hold=c
+		C acquire 10-15 ok hold=c2 until=107 share=1 from=c
+		A acquire 6-12 ok hold=a until=107 share=1
+		C release 30-35 ok hold=c2
+		D acquire 20-32 ok hold=d until=130
+		A release 20-25 ok hold=a`},
+	{"Exclusion/rw", "a downgrade with a gap", "C and D", `
+		C acquire 0-5 ok hold=c until=97
+		C release 10-20 ok hold=c
+		D acquire 11-12 ok hold=d until=109
+		D release 13-14 ok hold=d
+		C acquire 10-20 ok hold=c2 until=107 share=1 from=c`},
 
 	{"Ownership", "its own", "", `
 		A acquire 0-5 ok hold=a until=97
@@ -653,237 +656,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A write 2-3 ok hold=a value=1
 		B read 5-6 ok hold=b value=1
 		B write 7-8 ok hold=b value=1`},
-
-	{"LinearLock", "in turn", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 1-10 held
-		A renew 40-45 ok hold=a until=137 fence=1
-		A release 50-60 ok hold=a
-		B acquire 40-55 ok hold=b until=150 fence=2
-		C acquire 60-280 ok hold=c until=370 fence=3`},
-	{"LinearLock", "an acquire that took effect", "", `
-		A acquire 0-5 unknown
-		B acquire 10-15 held
-		B acquire 60-65 ok hold=b until=160 fence=2`},
-	{"LinearLock", "an acquire that did not", "", `
-		A acquire 0-5 unknown
-		B acquire 10-15 ok hold=b until=107 fence=1
-		B release 20-25 unknown hold=b
-		C acquire 26-30 held
-		C acquire 31-35 ok hold=c until=130 fence=2`},
-	{"LinearLock", "a flush", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		flush fault 10-12
-		B acquire 15-20 ok hold=b until=115 fence=2
-		A release 30-35 lost hold=a`},
-	{"LinearLock", "a flush that came late", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		flush fault 10-12
-		B acquire 15-20 held`},
-	{"LinearLock", "a renewal that nobody knows", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A renew 80-90 unknown hold=a
-		B acquire 160-165 held
-		B acquire 166-170 ok hold=b until=260 fence=2`},
-	{"LinearLock", "a release that nobody knows, after the deadline", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 98-105 ok hold=b until=197 fence=2
-		A release 150-155 unknown hold=a`},
-	{"LinearLock", "before a release that nobody knows", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 60-65 ok hold=b until=157 fence=2
-		A release 80-85 unknown hold=a`},
-	{"LinearLock", "an attempt of an acquire that went on", "", `
-		A acquire 0-50 ok hold=a until=97 fence=1 unconfirmed=1
-		A release 51-52 ok hold=a
-		B acquire 53-54 held
-		B acquire 55-56 ok hold=b until=150 fence=3`},
-	{"LinearLock", "early", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 90-95 ok hold=b until=187 fence=2`},
-	{"LinearLock", "held for too long", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 130-140 held`},
-	{"LinearLock", "a renewed one is not", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A renew 40-45 ok hold=a until=137 fence=1
-		B acquire 100-110 ok hold=b until=197 fence=2`},
-	{"LinearLock", "released by a stranger", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 130-140 ok hold=b until=230 fence=2
-		A release 150-155 ok hold=a`},
-	{"LinearLock", "lost before its time", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A renew 40-45 lost hold=a`},
-	{"LinearLock", "held by nobody", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A release 10-12 ok hold=a
-		B acquire 13-15 held`},
-	{"LinearLock", "fence of the one before", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		A release 10-12 ok hold=a
-		B acquire 13-15 ok hold=b until=110 fence=1`},
-	{"LinearLock", "no order of two keys", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 6-7 ok hold=b until=97 fence=1 key=other
-		C acquire 8-9 ok hold=c until=97 fence=2 key=other`},
-	{"LinearLock/re", "enters again", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
-		B acquire 9-10 held owner=p
-		A release 11-12 ok hold=a owner=o
-		B acquire 13-14 held owner=p
-		A release 15-16 ok hold=a2 owner=o
-		B acquire 17-18 ok hold=b until=110 fence=2 owner=p`},
-	{"LinearLock/re", "enters a tenure that nobody knew of", "", `
-		A acquire 0-5 unknown owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=7 owner=o
-		B acquire 9-10 held owner=p`},
-	{"LinearLock/re", "one release frees both", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=1 owner=o
-		A release 11-12 ok hold=a owner=o
-		B acquire 13-14 ok hold=b until=110 fence=2 owner=p`},
-	{"LinearLock/re", "the owner is refused", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 held owner=o`},
-	{"LinearLock/re", "a fence for each", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 owner=o
-		A acquire 6-8 ok hold=a2 until=103 fence=2 owner=o`},
-	{"LinearLock/3", "in turn", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 0-6 ok hold=b until=97 fence=2 share=2
-		C acquire 7-9 held
-		A renew 40-45 ok hold=a until=137 fence=1
-		A release 50-60 ok hold=a
-		C acquire 61-65 ok hold=c until=160 fence=3
-		D acquire 66-70 held
-		D acquire 120-125 ok hold=d until=215 fence=4 share=2`},
-	{"LinearLock/3", "one waits for more", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 6-30 ok hold=b until=125 fence=2 share=3
-		C acquire 8-9 held
-		A release 10-20 ok hold=a`},
-	{"LinearLock/3", "one has not heard of it, and has a later fence", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 0-6 ok hold=b until=97 fence=2
-		C acquire 0-30 ok hold=c until=125 fence=4
-		D acquire 8-9 held
-		A release 10-12 ok hold=a
-		E acquire 13-15 ok hold=e until=110 fence=3
-		D acquire 18-19 held`},
-	{"LinearLock/3", "one too many", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 0-6 ok hold=b until=97 fence=2 share=2
-		C acquire 7-9 ok hold=c until=105 fence=3`},
-	{"LinearLock/3", "held, though some are free", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 0-6 ok hold=b until=97 fence=2
-		C acquire 7-9 held`},
-	{"LinearLock/3", "a permit that lapsed does not come back", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1
-		B acquire 0-6 ok hold=b until=97 fence=2
-		B renew 80-85 ok hold=b until=180 fence=2
-		C acquire 90-95 ok hold=c until=187 fence=3
-		D acquire 145-150 held`},
-	{"LinearLock/3", "the fence of another permit, reserved before", "", `
-		A acquire 0-5 ok hold=a until=97 fence=2
-		B acquire 6-8 ok hold=b until=97 fence=1`},
-	{"LinearLock/rw", "in turn", "", `
-		A acquire 0-5 ok hold=a until=97 fence=1 share=1
-		B acquire 0-6 ok hold=b until=97 fence=1 share=1
-		C acquire 7-30 ok hold=c until=125 fence=2
-		D acquire 8-9 held share=1
-		A release 10-12 ok hold=a
-		B release 20-25 ok hold=b
-		A acquire 31-32 held share=1
-		C release 35-40 ok hold=c
-		A acquire 41-42 ok hold=a2 until=138 fence=2 share=1
-		D acquire 41-43 ok hold=d until=138 fence=2 share=1`},
-	{"LinearLock/rw", "a downgrade", "", `
-		C acquire 0-5 ok hold=c until=97 fence=1
-		D acquire 6-40 ok hold=d until=130 fence=2
-		C release 10-12 ok hold=c
-		C acquire 10-12 ok hold=c2 until=107 fence=1 share=1 from=c
-		A acquire 8-13 ok hold=a until=107 fence=1 share=1
-		A release 20-22 ok hold=a
-		C release 30-35 ok hold=c2`},
-	{"LinearLock/rw", "a downgrade with a gap", "does not explain", `
-		C acquire 0-5 ok hold=c until=97 fence=1
-		C release 10-20 ok hold=c
-		D acquire 11-12 ok hold=d until=109 fence=2
-		D release 13-14 ok hold=d
-		C acquire 10-20 ok hold=c2 until=107 fence=2 share=1 from=c`},
-	{"LinearLock/rw", "a reader next to a writer", "does not explain", `
-		C acquire 0-5 ok hold=c until=97 fence=1
-		A acquire 6-9 ok hold=a until=97 fence=1 share=1`},
-	{"LinearLock/rw", "a writer next to a reader", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 share=1
-		B acquire 0-6 ok hold=b until=97 fence=1 share=1
-		A release 10-12 ok hold=a
-		C acquire 13-15 ok hold=c until=107 fence=2`},
-	{"LinearLock/rw", "one renewal renews all", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 share=1
-		B acquire 0-6 ok hold=b until=97 fence=1 share=1
-		B renew 80-85 ok hold=b until=180 fence=1
-		B release 130-135 ok hold=b
-		C acquire 140-150 held`},
-	{"LinearLock/rw", "a reader has an old fence", "does not explain", `
-		C acquire 0-5 ok hold=c until=97 fence=2
-		C release 6-7 ok hold=c
-		A acquire 8-9 ok hold=a until=97 fence=1 share=1`},
-	{"LinearLock/rw", "a writer has a reader's fence", "does not explain", `
-		A acquire 0-5 ok hold=a until=97 fence=1 share=1
-		A release 6-7 ok hold=a
-		C acquire 8-9 ok hold=c until=97 fence=1`},
-	{"LinearLock/lenient", "losers leave traces", "", `
-		B acquire 0-5 held
-		A acquire 0-5 ok hold=a until=97
-		C acquire 300-305 held
-		C acquire 306-308 ok hold=c until=400`},
-	{"LinearLock/lenient", "two at once", "does not explain", `
-		A acquire 0-5 ok hold=a until=97
-		C acquire 30-35 ok hold=c until=130`},
-
-	{"FencedRegister", "in turn", "", `
-		A read 0-1 ok hold=a value=0 fence=1
-		A write 2-3 ok hold=a value=1 fence=1
-		B read 4-5 ok hold=b value=1 fence=2
-		A write 6-7 refused hold=a value=x fence=1
-		B write 6-8 unknown hold=b value=2 fence=2
-		C read 20-21 ok hold=c value=1 fence=3
-		C write 22-23 ok hold=c value=3 fence=3`},
-	{"FencedRegister", "nobody knows, but it did", "", `
-		A write 2-3 unknown hold=a value=1 fence=2
-		B read 4-5 ok hold=b value=0 fence=1
-		B read 6-7 refused hold=b fence=1
-		C read 8-9 ok hold=c value=1 fence=3`},
-	{"FencedRegister", "readers have the fence of the writer before", "", `
-		C write 0-1 ok hold=c value=1 fence=2
-		A read 2-3 ok hold=a value=1 fence=2 share=1
-		B read 4-5 ok hold=b value=1 fence=2 share=1
-		C write 6-7 refused hold=c value=2 fence=2
-		D write 8-9 ok hold=d value=3 fence=3
-		B read 10-11 refused hold=b fence=2 share=1`},
-	{"FencedRegister", "a writer that was paused while somebody read", "does not explain", `
-		C write 0-1 ok hold=c value=1 fence=2
-		A read 2-3 ok hold=a value=1 fence=2 share=1
-		C write 6-7 ok hold=c value=2 fence=2`},
-	{"FencedRegister", "a stale write", "does not explain", `
-		B write 4-5 ok hold=b value=1 fence=2
-		A write 6-7 ok hold=a value=2 fence=1`},
-	{"FencedRegister", "a read does not raise", "does not explain", `
-		B read 4-5 ok hold=b value=0 fence=2
-		A write 6-7 ok hold=a value=2 fence=1`},
-	{"FencedRegister", "the same fence of another", "does not explain", `
-		B write 4-5 ok hold=b value=1 fence=2
-		A write 6-7 ok hold=a value=2 fence=2`},
-	{"FencedRegister", "refused for nothing", "does not explain", `
-		B write 4-5 ok hold=b value=1 fence=2
-		A write 6-7 refused hold=a value=2 fence=3`},
-	{"FencedRegister", "an old value", "does not explain", `
-		B write 4-5 ok hold=b value=1 fence=2
-		A read 6-7 ok hold=a value=0 fence=3`},
 
 	{"NoLostUpdate", "of unknown end, and never seen", "", `
 		A read 0-1 ok hold=a value=0

@@ -155,7 +155,6 @@ func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
 	if err := a.enter(ctx); err != nil {
 		return nil, err
 	}
-	begun := history.Now()
 	stop := a.watch(ctx)
 	defer stop()
 	storm, cancel := context.WithTimeout(ctx, c.For-c.Calm)
@@ -176,7 +175,7 @@ func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
 	for _, s := range a.seats {
 		ops = append(ops, s.ops)
 	}
-	return judge(c, begun, history.Merge(ops...)), nil
+	return judge(c, history.Merge(ops...)), nil
 }
 
 // enter makes everything ready, and lets the contenders begin.

@@ -129,7 +129,9 @@ func TestNemesis(t *testing.T) {
 				}
 				rounds++
 				acquired += sum.Acquired
-				declared += len(report.Declared)
+				for _, n := range report.Declared {
+					declared += n
+				}
 				for _, n := range sum.Faults {
 					faults += n
 				}

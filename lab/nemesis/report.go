@@ -45,12 +45,8 @@ func (r *Report) Write(w io.Writer) {
 	if slow := r.Slow(); slow > 0 {
 		fmt.Fprintf(w, "the machine was slow for %v\n", slow.Round(time.Millisecond))
 	}
-	because := map[string]int{}
-	for _, d := range r.Declared {
-		because[d.Property+": "+d.Because]++
-	}
-	for _, b := range slices.Sorted(maps.Keys(because)) {
-		fmt.Fprintf(w, "declared, %d times: %s\n", because[b], b)
+	for _, why := range slices.Sorted(maps.Keys(r.Declared)) {
+		fmt.Fprintf(w, "declared, %d times: %s\n", r.Declared[why], why)
 	}
 	for i, v := range r.Found {
 		if i == most {

@@ -3,7 +3,6 @@ package nemesis
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/lockstrategies/locks/lab/history"
 )
@@ -11,60 +10,69 @@ import (
 // A Report is what came of a run.
 type Report struct {
 	Config
-	Began    time.Duration // by the clock of package history
 	Ops      []history.Op
-	Found    []history.Violation // that nobody has declared
-	Declared []Declared          // that the strategy is known for
+	Found    []history.Violation
+	Declared map[string]int // how often what the strategy is known for: by property and reason
 }
 
-// A Declared violation is one that the strategy is known for, and why it may be one.
-type Declared struct {
-	history.Violation
-	Because string
-}
+const (
+	twoSteps = "its release and its renewal are two steps: one that was stuck on its way hit another's lock"
+	unfenced = "it has no fence: a holder that was paused between looking and writing writes late"
 
-// searchLimit bounds the search for an order that explains a history. One of a minute takes
-// milliseconds; what is not found within it counts as a violation.
-const searchLimit = 30 * time.Second
+	// rare is how many acquisitions there are at least for each violation of a lock in two steps.
+	rare = 50
+)
 
 // judge holds a history to what its strategy claims.
-func judge(c Config, began time.Duration, ops []history.Op) *Report {
-	r := &Report{Config: c, Began: began, Ops: ops}
+func judge(c Config, ops []history.Op) *Report {
+	r := &Report{Config: c, Ops: ops, Declared: map[string]int{}}
 	rules := history.Rules{
 		Reentrant: c.Variant.Reentrant, Fenced: c.Variant.Fenced, Permits: c.Permits, ReadWrite: c.ReadWrite,
 		Forgets: func(f history.Op) bool { return kindOf(f).forgets },
 		Bound:   bound,
 	}
-	oneStep := false
 	switch c.Variant.Package {
 	case "redlock": // votes may be split, so that nobody has it
 	case "setnxgetset": // losers leave their stamps, so "held" is all that is ever known
-	case "setnxpx":
+	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock", "setnxpx":
 		rules.Linger = linger
-	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock":
-		rules.Linger, oneStep = linger, true
 	}
 	known := ops
 	if c.Variant.Servers > 1 {
 		rules.Hinders, known = hinders, slices.Concat(ops, outages(ops, c.Variant.Servers))
 	}
 	found := history.Judge(known, rules)
-	if oneStep {
-		found = append(found, history.LinearLock(ops, rules, searchLimit)...)
-	}
-	if c.Variant.Fenced && c.Permits <= 1 {
-		found = append(found, history.FencedRegister(ops, "", searchLimit)...)
-	}
-	e := newEvidence(c, ops)
+	stuck := 0
 	for _, v := range found {
-		if why := e.declared(v); why != "" {
-			r.Declared = append(r.Declared, Declared{v, why})
-			e.explained(v)
+		if weakness(c, v) == twoSteps {
+			stuck++
+		}
+	}
+	often := stuck > max(1, history.Summarize(ops).Acquired/rare)
+	for _, v := range found {
+		if why := weakness(c, v); why != "" && !(often && why == twoSteps) {
+			r.Declared[v.Property+": "+why]++
 		} else {
 			r.Found = append(r.Found, v)
 		}
 	}
 	return r
+}
+
+// weakness is why a strategy is known to do this now and then; empty: it is not.
+func weakness(c Config, v history.Violation) string {
+	switch v.Property {
+	case "NoLostUpdate":
+		if !c.Variant.Fenced {
+			return unfenced
+		}
+	case "Exclusion", "Ownership":
+		inTwo := c.Variant.Package == "setnxpx" || c.Variant.Package == "setnxgetset" && c.Variant.Name != "setnxgetset-watch"
+		if inTwo && slices.ContainsFunc(c.Faults, func(f string) bool { return kinds[f].delays }) {
+			return twoSteps
+		}
+	}
+	return ""
 }
 
 // kindOf is the kind of a fault in the history.
