@@ -7,13 +7,11 @@ import (
 	"errors"
 	"io"
 	"net"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestWays(t *testing.T) {
@@ -58,16 +56,6 @@ func TestWays(t *testing.T) {
 	}
 }
 
-func TestNoWayNamesTheWaysOut(t *testing.T) {
-	t.Parallel()
-	_, err := Open(t.Context(), Want{Kind: Process, Image: "redis:8", Cache: t.TempDir()})
-	for _, want := range []string{"REDIS_KIND=process", "REDIS_IMAGE=redis:8", "Ways out: name servers that you have in REDIS_ADDRS", "unset REDIS_KIND"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Open = %v, want an error with %q", err, want)
-		}
-	}
-}
-
 // TestChoiceLine: a substitute for the image reads as a choice, and not as a failure.
 func TestChoiceLine(t *testing.T) {
 	t.Parallel()
@@ -91,14 +79,6 @@ func TestChoiceLine(t *testing.T) {
 		if got, want := choiceLine(c.what, c.settings, c.failed), "redis: "+c.want; got != want {
 			t.Errorf("choiceLine(%q, %q, %v) = %q, want %q", c.what, c.settings, c.failed, got, want)
 		}
-	}
-}
-
-func TestOneLine(t *testing.T) {
-	t.Parallel()
-	long := oneLine(errors.New("begin\n " + strings.Repeat("x", 300) + " end"))
-	if !strings.HasPrefix(long, "begin x") || !strings.HasSuffix(long, " end") || len(long) > 240 {
-		t.Errorf("oneLine = %q, want its begin and its end", long)
 	}
 }
 
@@ -135,30 +115,6 @@ func TestFromEnv(t *testing.T) {
 				t.Errorf("FromEnv with %s=%s shows the password: %v", c.key, c.value, err)
 			}
 		})
-	}
-}
-
-func TestServerURL(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"localhost":             "redis://localhost:6379",
-		"10.0.0.1:7":            "redis://10.0.0.1:7",
-		"[::1]:7":               "redis://[::1]:7",
-		"rediss://u:p@h:1/2":    "rediss://u:p@h:1/2",
-		"redis://:p@redis.test": "redis://:p@redis.test:6379",
-	} {
-		if got, err := serverURL(in); got != want || err != nil {
-			t.Errorf("serverURL(%q) = %q, %v, want %q", in, got, err, want)
-		}
-	}
-}
-
-func TestConfigCheck(t *testing.T) {
-	t.Parallel()
-	for _, c := range []Config{{User: "u"}, {Password: "a b"}, {Database: -1}} {
-		if c.check() == nil {
-			t.Errorf("%+v.check() = nil, want an error", c)
-		}
 	}
 }
 
@@ -203,38 +159,6 @@ func TestEdition(t *testing.T) {
 			t.Errorf("%q for %q: %v, want both, and where it is from", c.told, c.name, err)
 		}
 	}
-}
-
-func TestCacheWithoutAHome(t *testing.T) {
-	for _, k := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "home"} {
-		t.Setenv(k, "")
-	}
-	if _, err := Open(t.Context(), Want{Kind: Embedded}); err == nil || !strings.Contains(err.Error(), "REDIS_CACHE_DIR") {
-		t.Errorf("Open without a home = %v, want that it asks for REDIS_CACHE_DIR", err)
-	}
-}
-
-func TestLockMakesOthersWait(t *testing.T) {
-	t.Parallel()
-	if !haveProcesses {
-		t.Skip("NOT PROVEN: locks among processes: there are none on this system")
-	}
-	name := filepath.Join(t.TempDir(), "x", "y")
-	unlock, err := lock(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := lock(short, name); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("second lock = %v, want context.DeadlineExceeded", err)
-	}
-	unlock()
-	again, err := lock(t.Context(), name)
-	if err != nil {
-		t.Fatalf("lock after unlock = %v, want nil", err)
-	}
-	again()
 }
 
 // TestPortsAreReserved reserves where everybody does: elsewhere it would knock at the servers of other

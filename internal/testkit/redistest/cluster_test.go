@@ -140,15 +140,3 @@ func TestClusterFailsOver(t *testing.T) {
 		}
 	})
 }
-
-func TestClusterThatCannotBe(t *testing.T) {
-	if _, err := open(t, Embedded).StartCluster(t.Context(), ClusterConfig{}); !errors.Is(err, ErrImpossible) {
-		t.Errorf("embedded: %v, want ErrImpossible", err)
-	}
-	f := open(t, Embedded)
-	for _, c := range []ClusterConfig{{Masters: -1}, {Replicas: -1}, {Config: Config{Database: 1}}, {Config: Config{User: "u"}}} {
-		if _, err := f.StartCluster(t.Context(), c); err == nil || errors.Is(err, ErrImpossible) {
-			t.Errorf("%+v: %v, want what is wrong with it", c, err)
-		}
-	}
-}

@@ -34,25 +34,3 @@ func TestSilentRegistry(t *testing.T) {
 		t.Errorf("pull from a registry that keeps silent = %v, want that it was given up", err)
 	}
 }
-
-// TestImageIsBuiltOnce: what was built is found again, without the cache and without a network.
-func TestImageIsBuiltOnce(t *testing.T) {
-	t.Parallel()
-	want := Want{Kind: Docker, Package: DefaultPackage}
-	first, err := Open(t.Context(), want)
-	if err != nil {
-		t.Skipf("NOT PROVEN: that a built image is found again: %v", err)
-	}
-	defer first.Close()
-	var log strings.Builder
-	want.Cache, want.Log = t.TempDir(), &log
-	again, err := Open(t.Context(), want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if got, want := again.Choice(), first.Choice(); log.String() != "" || !strings.Contains(got, "image locks-redistest/redis-server:bookworm") ||
-		strings.Contains(want, "Redis 7.0") != strings.Contains(got, "Redis 7.0") {
-		t.Errorf("choice with an empty cache = %q after %q, want it without work", got, log.String())
-	}
-}

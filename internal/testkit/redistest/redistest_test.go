@@ -7,16 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -264,27 +261,6 @@ func killAndRestart(t *testing.T, f *Farm) {
 	}
 }
 
-// TestStartEndsNoConnection: its end could be counted as a round trip of a later measurement. A slow machine may need
-// several connections for one start, but not for each of five.
-func TestStartEndsNoConnection(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		if f.Kind() == Embedded {
-			return // counts no connections
-		}
-		var received []string
-		for range 5 {
-			stats, err := start(t, f, Config{}).info(t.Context(), "stats")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if received = append(received, stats["total_connections_received"]); slices.Contains(received, "1") {
-				return
-			}
-		}
-		t.Errorf("connections to new servers = %v, want 1 for most: the one that asks", received)
-	})
-}
-
 func TestCallsAndRoundTrips(t *testing.T) {
 	eachKind(t, func(t *testing.T, f *Farm) {
 		s := start(t, f, Config{})
@@ -355,50 +331,6 @@ func TestServerThatDoesNotComeUp(t *testing.T) {
 	}
 }
 
-// TestTakenPorts: one that is taken is no error while there are others to try.
-func TestTakenPorts(t *testing.T) {
-	t.Parallel()
-	src := &takenSource{}
-	f := &Farm{source: src, servers: map[*Server]bool{}}
-	if _, err := f.Start(t.Context(), Config{}); !errors.Is(err, errPortTaken) || src.starts != attempts {
-		t.Errorf("Start = %v after %d attempts, want errPortTaken after %d", err, src.starts, attempts)
-	}
-	src.starts, src.taken = 0, attempts-1
-	s, err := f.Start(t.Context(), Config{})
-	if err != nil {
-		t.Fatalf("Start with a port free at the attempt number %d = %v, want nil", attempts, err)
-	}
-	if err := s.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// takenSource is embedded, and its first ports are taken; 0: all are.
-type takenSource struct {
-	embeddedSource
-	starts, taken int
-}
-
-func (s *takenSource) start(ctx context.Context, c Config, place int) (machine, error) {
-	if s.starts++; s.taken == 0 || s.starts <= s.taken {
-		return nil, errPortTaken
-	}
-	return s.embeddedSource.start(ctx, c, place)
-}
-
-func TestStartObeysItsContext(t *testing.T) {
-	eachKind(t, func(t *testing.T, f *Farm) {
-		if f.Kind() == Embedded {
-			return // starts in no time
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if s, err := f.Start(ctx, Config{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Start with a millisecond = %v, %v, want context.DeadlineExceeded", s, err)
-		}
-	})
-}
-
 func TestGivenServers(t *testing.T) {
 	t.Parallel()
 	real := start(t, open(t, Process), Config{Password: "secret"})
@@ -434,19 +366,6 @@ func TestGivenServers(t *testing.T) {
 	}
 }
 
-// TestGivenTwice: one server by two names is no two servers.
-func TestGivenTwice(t *testing.T) {
-	t.Parallel()
-	real := start(t, open(t, Process), Config{})
-	f, err := Open(t.Context(), Want{Kind: Given, Addrs: []string{real.URL(), real.URL() + "/1"}})
-	if err == nil {
-		f.Close()
-	}
-	if err == nil || !strings.Contains(err.Error(), "are one server: name each once") {
-		t.Errorf("Open of one server given twice = %v, want which two are one", err)
-	}
-}
-
 // TestOtherServerThanNamed: what answers is looked at, however it was come by.
 func TestOtherServerThanNamed(t *testing.T) {
 	t.Parallel()
@@ -471,40 +390,6 @@ func TestOtherServerThanNamed(t *testing.T) {
 	if len(f.servers) > 0 {
 		t.Error("the server that was another one was kept")
 	}
-}
-
-func TestFailedNodesLeaveNothing(t *testing.T) {
-	t.Parallel()
-	src := &flakySource{broken: true}
-	f := &Farm{source: src, servers: map[*Server]bool{}}
-	if _, err := f.Nodes(t.Context(), 4); err == nil {
-		t.Error("Nodes with a failing start = nil, want an error")
-	}
-	if len(f.servers) != len(f.shared) {
-		t.Errorf("after a failure %d servers run, of which %d are shared, want all", len(f.servers), len(f.shared))
-	}
-	src.broken = false
-	nodes, err := f.Nodes(t.Context(), 4)
-	if err != nil || len(nodes) != 4 || len(f.servers) != 4 {
-		t.Errorf("Nodes after the failure = %d, %v, with %d servers, want 4", len(nodes), err, len(f.servers))
-	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// flakySource is embedded, and refuses every other start while broken.
-type flakySource struct {
-	embeddedSource
-	broken bool
-	starts atomic.Int64
-}
-
-func (s *flakySource) start(ctx context.Context, c Config, place int) (machine, error) {
-	if s.starts.Add(1)%2 == 0 && s.broken {
-		return nil, errors.New("broken")
-	}
-	return s.embeddedSource.start(ctx, c, place)
 }
 
 // recorder is a testing.TB that notes how a test was ended, and goes on.
@@ -539,26 +424,6 @@ func TestSkipsSayWhatIsNotProven(t *testing.T) {
 	}
 }
 
-// TestHelpers uses what the environment chose.
-func TestHelpers(t *testing.T) {
-	t.Parallel()
-	do(t, Shared(t), "PING")
-	if n := Nodes(t, 1); n[0] != Shared(t) {
-		t.Error("Nodes(1) is not Shared")
-	}
-	var s *Server
-	t.Run("own", func(t *testing.T) {
-		s = Own(t, Config{})
-		do(t, s, "PING")
-	})
-	if s == nil {
-		return // skipped
-	}
-	if err := s.Kill(t.Context()); !errors.Is(err, ErrClosed) {
-		t.Errorf("Kill after the test that owned the server = %v, want ErrClosed", err)
-	}
-}
-
 const childEnv = "LOCKS_REDISTEST_CHILD"
 
 // TestChild is what TestNothingIsLeft runs in another process.
@@ -580,32 +445,6 @@ func TestChild(t *testing.T) {
 		os.Exit(3)
 	}
 	<-time.After(2 * time.Minute) // until it is killed
-}
-
-// TestReaperIgnoresSignals sends what the kernel sends to the reaper's group when its owner ends and
-// one of its servers is frozen: the reaper ignores it from the moment at which servers can start.
-func TestReaperIgnoresSignals(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	r, err := startReaper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
-		if err := syscall.Kill(r.pid, s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := fmt.Fprintln(r.pipe, dir); err != nil {
-		t.Fatal(err)
-	}
-	r.pipe.Close()
-	if _, err := syscall.Wait4(r.pid, nil, 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what the reaper was sent is there after its end: %v", err)
-	}
 }
 
 func TestNothingIsLeft(t *testing.T) {
@@ -768,19 +607,5 @@ func filesOf(t *testing.T, f *Farm) {
 		return v != nil, err
 	}); err != nil {
 		t.Errorf("replication from %s: %v", peer, err)
-	}
-}
-
-func TestRedial(t *testing.T) {
-	t.Parallel()
-	s := start(t, open(t, Embedded), Config{})
-	do(t, s, "PING")
-	if n := s.Pool().IdleCount(); n != 1 {
-		t.Fatalf("idle connections after a command = %d, want 1", n)
-	}
-	s.Redial()
-	do(t, s, "PING")
-	if n := s.Pool().Stats().ActiveCount; n != 1 {
-		t.Errorf("connections after Redial = %d, want the old one closed, and a new one", n)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -193,24 +192,6 @@ func TestHoldKeepsEveryByte(t *testing.T) {
 	}
 }
 
-func TestHoldBringsTheLastWordsOfWhoHungUp(t *testing.T) {
-	t.Parallel()
-	e, l := linked(t)
-	c := dial(t, l)
-	l.Hold(Requests)
-	say(t, c, "late")
-	c.Close()
-	works := dial(t, l) // held as well
-	say(t, works, "r")
-	silence(t, works)
-	if got := e.hears(); got != "" {
-		t.Fatalf("the server heard %q while requests were held", got)
-	}
-	l.Heal()
-	hear(t, works, "r")
-	verdict.Eventually(t, "the server hears what was held", func() bool { return strings.Contains(e.hears(), "late") })
-}
-
 func TestOrderUnderChange(t *testing.T) {
 	t.Parallel()
 	_, l := linked(t)
@@ -276,20 +257,6 @@ func TestCutTakesBytesAndHealEndsTheStream(t *testing.T) {
 			await(t, e, heard+"well?") // and nothing of what was cut
 		})
 	}
-}
-
-func TestCutTakesWhatWasHeld(t *testing.T) {
-	t.Parallel()
-	e, l := linked(t)
-	c := dial(t, l)
-	l.Hold(Requests)
-	say(t, c, "a")
-	silence(t, c)
-	l.Cut(Requests)
-	l.Heal()
-	end(t, c, syscall.ECONNRESET)
-	works(t, l)
-	await(t, e, "well?")
 }
 
 // Who is being started as a child has the descriptors of its parent until it executes: the
@@ -365,46 +332,6 @@ func TestReset(t *testing.T) {
 	await(t, e, "awell?") // what was on the way has gone with its connection
 }
 
-// TestBacklog: what connected and was not looked at before the fault ended is of the
-// time before, too.
-func TestBacklog(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]func(*Link){
-		"reset": (*Link).resetAll,
-		"cut and heal": func(l *Link) {
-			l.cut = Requests
-			l.heal()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e, l := linked(t)
-			l.mu.Lock() // so nobody is admitted
-			var backlog []net.Conn
-			for range 20 {
-				c, err := net.Dial("tcp", l.Addr())
-				if err != nil {
-					t.Error(err)
-					break
-				}
-				defer c.Close()
-				c.Write([]byte("old"))
-				backlog = append(backlog, c)
-			}
-			fault(l)
-			l.listen()
-			l.mu.Unlock()
-			works(t, l)
-			for _, c := range backlog {
-				end(t, c, syscall.ECONNRESET) // so nothing of it is still to come
-			}
-			if got := e.hears(); got != "well?" {
-				t.Errorf("the server heard %q, want only what came after", got)
-			}
-		})
-	}
-}
-
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	_, l := linked(t)
@@ -446,75 +373,6 @@ func TestEndsPassThrough(t *testing.T) {
 	} else if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("dial where nobody serves = %v, want ECONNRESET", err)
 	}
-}
-
-func TestCloseWithHeldBytes(t *testing.T) {
-	t.Parallel()
-	_, l := linked(t)
-	var conns []net.Conn
-	l.Hold(Both)
-	for range 8 {
-		c := dial(t, l)
-		c.Write(make([]byte, 64<<10))
-		conns = append(conns, c)
-	}
-	l.Close()
-	for _, c := range conns {
-		end(t, c, syscall.ECONNRESET)
-	}
-	if _, err := net.Dial("tcp", l.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("dial of a closed link = %v, want ECONNREFUSED", err)
-	}
-	l.Heal()
-	l.Close() // does nothing
-	if _, err := net.Dial("tcp", l.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("dial of a closed link that was healed = %v, want ECONNREFUSED", err)
-	}
-}
-
-// TestManyHands: all words at once, under traffic; for the race detector.
-func TestManyHands(t *testing.T) {
-	t.Parallel()
-	_, l := linked(t)
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 50 {
-				c, err := net.Dial("tcp", l.Addr())
-				if err != nil {
-					continue
-				}
-				c.SetDeadline(time.Now().Add(brief))
-				c.Write([]byte("hello"))
-				c.Read(make([]byte, 5))
-				c.Close()
-			}
-		})
-	}
-	for range 2 {
-		all.Go(func() {
-			for range 100 {
-				d := Direction(1 + rand.IntN(3))
-				switch rand.IntN(6) {
-				case 0:
-					l.Hold(d)
-				case 1:
-					l.Cut(d)
-				case 2:
-					l.Delay(d, time.Millisecond)
-				case 3:
-					l.Reset()
-				case 4:
-					l.Refuse()
-				default:
-					l.Heal()
-				}
-			}
-		})
-	}
-	all.Wait()
-	l.Heal()
-	works(t, l)
 }
 
 func TestAt(t *testing.T) {

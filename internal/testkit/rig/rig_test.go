@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -508,73 +506,5 @@ func (w *world) changePlaces(ctx context.Context, word func(context.Context) err
 	w.want("1", "DEL", "k")
 	if v, err := redis.String(old.Do("GET", "k")); v != "token" || err != nil {
 		w.t.Errorf("GET at a replica that is cut off = %q, %v, want token", v, err)
-	}
-}
-
-// TestResetAfterChaos: words that get in each other's way, or are given up half-way, leave
-// nothing that Reset does not undo.
-func TestResetAfterChaos(t *testing.T) {
-	t.Parallel()
-	r := New(t, 2, redistest.Config{})
-	n := r.Nodes[0]
-	words := []func(context.Context) error{
-		n.Kill, n.Restart, n.Freeze, n.Thaw, n.Replicate, n.StallReplica, n.FailOver, n.FailOverKeepingOld, n.Repoint, n.HandOver,
-		n.FlushAll, n.FlushScripts, n.FillMemory, n.FreeMemory, n.Allow, n.KillClients, n.ReadOnly, n.Writable,
-		func(ctx context.Context) error { return n.Persist(ctx, "everysec") },
-		func(ctx context.Context) error { return n.Persist(ctx, "always") },
-		func(ctx context.Context) error {
-			c, err := n.Checkpoint(ctx)
-			if err != nil {
-				return err
-			}
-			return n.PowerLoss(ctx, c)
-		},
-		func(ctx context.Context) error { return n.Evict(ctx, "allkeys-lru") },
-		func(ctx context.Context) error { return n.Deny(ctx, "set", "get", "config", "client") },
-		func(ctx context.Context) error { return n.Spoil(ctx, "k") },
-		func(ctx context.Context) error { return n.JumpClock(ctx, time.Hour) },
-		func(ctx context.Context) error { return n.MinReplicas(ctx, 2) },
-	}
-	for round := range 3 {
-		seed := rand.Uint64()
-		var all sync.WaitGroup
-		link := n.Link()
-		for hand := range 3 {
-			all.Go(func() {
-				random := rand.New(rand.NewPCG(seed, uint64(hand)))
-				for range 8 {
-					word := words[random.IntN(len(words))]
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+random.IntN(200))*time.Millisecond)
-					_ = word(ctx) // it may well fail
-					cancel()
-				}
-			})
-			all.Go(func() {
-				for range 8 {
-					if c, err := redis.Dial("tcp", link.Addr(), redis.DialReadTimeout(brief)); err == nil {
-						_, _ = c.Do("SET", "k", "v")
-						c.Close()
-					}
-				}
-			})
-		}
-		all.Wait()
-		w := &world{Node: n, t: t, rig: r, link: link}
-		began := time.Now()
-		if err := r.Reset(t.Context()); err != nil {
-			t.Fatalf("Reset after round %d, seed %d: %v", round, seed, err)
-		}
-		t.Logf("seed %d: Reset took %v", seed, time.Since(began))
-		w.want("nil", "GET", "k")
-		w.lock("k")
-		w.must(w.Restart(t.Context()))
-		w.want("nil", "GET", "k") // nothing is left of Persist
-		w.must(w.Replicate(t.Context()))
-		w.must(w.FailOver(t.Context()))
-		w.lock("k")
-		link.Close()
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
 	}
 }

@@ -3,7 +3,6 @@ package subjects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -144,91 +143,4 @@ func TestAllTogether(t *testing.T) {
 			f.wantNothingLeft(t)
 		})
 	}
-}
-
-// TestAllOfSeveralStrategies: one of each, on four servers' worth of Redis, as one lease.
-func TestAllOfSeveralStrategies(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var locks []strategy.Lock
-	for _, v := range combined {
-		locks = append(locks, f.opened[0][v].NewLock("x"))
-	}
-	all, err := multilock.New(locks...)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	// Held by another: nothing is taken, whichever it is.
-	for _, v := range combined {
-		theirs, err := f.opened[1][v].NewLock("x").TryAcquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = all.TryAcquire(ctx)
-		var held *strategy.HeldError
-		if !errors.As(err, &held) || held.Name != "x" {
-			t.Errorf("TryAcquire while %s's is held = %v, want a HeldError", v, err)
-		}
-		for limit := 100 * time.Millisecond; limit < time.Minute; limit *= 4 { // until an answer comes in time
-			short, cancel := context.WithTimeout(ctx, limit)
-			_, err = all.Acquire(short)
-			cancel()
-			if errors.Is(err, strategy.ErrHeld) {
-				break
-			}
-		}
-		if !errors.Is(err, strategy.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Acquire while %s's is held = %v, want ErrHeld and the context's error", v, err)
-		}
-		if err := theirs.Release(ctx); err != nil {
-			t.Errorf("the other's Release = %v", err)
-		}
-		f.wantNothingLeft(t)
-	}
-
-	lease, err := all.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range combined {
-		if _, err := f.opened[1][v].NewLock("x").TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("%s's TryAcquire = %v, want ErrHeld", v, err)
-		}
-	}
-	fenced := 0
-	for _, part := range multilock.Parts(lease) {
-		if _, ok := part.Fence(); ok {
-			fenced++
-		}
-	}
-	if fenced != 3 { // luascript, fairqueue, reentrant
-		t.Errorf("%d parts have a fence, want 3", fenced)
-	}
-	before := lease.Deadline()
-	if err := lease.Extend(ctx); err != nil || !lease.Deadline().After(before) {
-		t.Errorf("Extend = %v, with the deadline %v later, want later", err, lease.Deadline().Sub(before))
-	}
-
-	// One is taken away.
-	if err := do(ctx, f.pools[0], "DEL", strategy.DefaultKey(f.prefix+"luascript:x")); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Extend(ctx); !errors.Is(err, strategy.ErrLost) {
-		t.Errorf("Extend after an eviction = %v, want ErrLost", err)
-	}
-	select {
-	case <-lease.Lost():
-	case <-ctx.Done():
-		t.Error("Lost stays open after an eviction, want closed")
-	}
-	if _, err := f.opened[1]["reentrant"].NewLock("x").TryAcquire(ctx); !errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("TryAcquire of another before the release = %v, want ErrHeld", err)
-	}
-	if err := lease.Release(ctx); !errors.Is(err, strategy.ErrLost) {
-		t.Errorf("Release = %v, want ErrLost", err)
-	}
-	f.wantNothingLeft(t)
 }
