@@ -247,6 +247,7 @@ func TestDeclared(t *testing.T) {
 	for i := range 3 {
 		often[i].Deadline += ttl / 2
 	}
+	robbed := []history.Op{hold(0, 0, ttl), {Client: "0", Kind: history.KindRelease, Key: "k", Hold: "0", Start: 10, End: 20, Result: history.Lost}}
 	use := func(kind history.Kind, hold, value string, start, end time.Duration) history.Op {
 		return history.Op{Client: hold, Kind: kind, Key: "k", Hold: hold, Value: value, Start: start, End: end, Result: history.OK}
 	}
@@ -268,6 +269,8 @@ func TestDeclared(t *testing.T) {
 		"a transaction":                    {"setnxgetset-watch", nil, rarely, "Exclusion", nil},
 		"too often":                        {"setnxpx", nil, often, "Exclusion", nil},
 		"nothing is broken that holds up":  {"setnxpx", []string{"flush"}, rarely, "Exclusion", nil},
+		"lost to a loser":                  {"setnxgetset", []string{"kill"}, robbed, "", []string{"1 Ownership: " + overwrites}},
+		"lost to nobody":                   {"setnxpx", []string{"kill"}, robbed, "Ownership", nil},
 		"a late write":                     {"redlock", nil, lateWrite, "", []string{"1 NoLostUpdate: " + unfenced}},
 		"a late write in spite of a fence": {"luascript", nil, lateWrite, "NoLostUpdate", nil},
 	} {

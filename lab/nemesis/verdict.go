@@ -16,10 +16,12 @@ type Report struct {
 }
 
 const (
-	twoSteps = "its release and its renewal are two steps: one that was stuck on its way hit another's lock"
-	unfenced = "it has no fence: a holder that was paused between looking and writing writes late"
+	twoSteps   = "its release and its renewal are two steps: one that was stuck on its way hit another's lock"
+	overwrites = "a loser's GETSET overwrites the winner's value, with an earlier stamp and a token of its own"
+	unfenced   = "it has no fence: a holder that was paused between looking and writing writes late"
 
-	// rare is how many acquisitions there are at least for each violation of a lock in two steps.
+	// rare is how many acquisitions there are at least for each violation of a lock in two steps. Losers overwrite
+	// more often: whenever a lock has lapsed for which several wait.
 	rare = 50
 )
 
@@ -67,8 +69,12 @@ func weakness(c Config, v history.Violation) string {
 			return unfenced
 		}
 	case "Exclusion", "Ownership":
-		inTwo := c.Variant.Package == "setnxpx" || c.Variant.Package == "setnxgetset" && c.Variant.Name != "setnxgetset-watch"
-		if inTwo && slices.ContainsFunc(c.Faults, func(f string) bool { return kinds[f].delays }) {
+		stamped := c.Variant.Package == "setnxgetset" && c.Variant.Name != "setnxgetset-watch"
+		delayed := slices.ContainsFunc(c.Faults, func(f string) bool { return kinds[f].delays })
+		switch last := v.Ops[len(v.Ops)-1]; {
+		case stamped && v.Property == "Ownership" && (last.Kind == history.KindLost || last.Result == history.Lost):
+			return overwrites
+		case delayed && (stamped || c.Variant.Package == "setnxpx"):
 			return twoSteps
 		}
 	}

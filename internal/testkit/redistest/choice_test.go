@@ -19,7 +19,6 @@ func TestWays(t *testing.T) {
 	addrs := []string{"127.0.0.1:6379"}
 	containers := []string{"image here", "image built earlier", "image pulled", "image built"}
 	named := []string{"image here", "image pulled"}
-	packaged := []string{"image built earlier", "image built", "server unpacked"}
 	for _, c := range []struct {
 		name  string
 		want  Want
@@ -31,18 +30,11 @@ func TestWays(t *testing.T) {
 		{"servers given and demanded", Want{Kind: Given, Addrs: addrs}, []string{"given servers"}, ""},
 		{"servers given, containers demanded", Want{Kind: Docker, Addrs: addrs}, containers, "REDIS_ADDRS passed over; REDIS_KIND=docker"},
 		{"processes demanded", Want{Kind: Process}, []string{"server on PATH", "server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process"},
-		{"embedded demanded", Want{Kind: Embedded, Image: "redis:8"}, []string{"server embedded"}, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=embedded"},
-		{"a named image is not replaced", Want{Image: "redis:8"}, named, "no REDIS_ADDRS; REDIS_IMAGE=redis:8"},
-		{"an image is no process", Want{Image: "redis:8", Kind: Process}, nil, "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_KIND=process"},
-		{"a named package is not replaced", Want{Package: "valkey-server"}, packaged, "no REDIS_ADDRS; REDIS_PACKAGE=valkey-server"},
-		{"an image or a package", Want{Image: "redis:8", Package: "redis-server@trixie"},
-			slices.Concat(containers, []string{"server unpacked"}), "no REDIS_ADDRS; REDIS_IMAGE=redis:8; REDIS_PACKAGE=redis-server@trixie"},
+		{"embedded demanded", Want{Kind: Embedded}, []string{"server embedded"}, "no REDIS_ADDRS; REDIS_KIND=embedded"},
 		{"a named server, from its image or its package", Want{Server: "valkey-9.1"},
 			slices.Concat(containers, []string{"server unpacked"}), "no REDIS_ADDRS; REDIS_SERVER=valkey-9.1"},
 		{"a named server that no package has", Want{Server: "redis-7.4"}, named, "no REDIS_ADDRS; REDIS_SERVER=redis-7.4"},
 		{"a named server as a process", Want{Server: "redis-8.0", Kind: Process}, []string{"server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_SERVER=redis-8.0"},
-		{"a named image that must be a named server", Want{Server: "redis-8.0", Image: "redis:8-alpine"}, named, "no REDIS_ADDRS; REDIS_IMAGE=redis:8-alpine; REDIS_SERVER=redis-8.0"},
-		{"a named package as a process", Want{Kind: Process, Package: "valkey-server"}, []string{"server unpacked"}, "no REDIS_ADDRS; REDIS_KIND=process; REDIS_PACKAGE=valkey-server"},
 	} {
 		f := &Farm{want: c.want}
 		all, notes := f.ways(t.Context())
@@ -83,7 +75,7 @@ func TestChoiceLine(t *testing.T) {
 }
 
 func TestFromEnv(t *testing.T) {
-	for _, k := range []string{"REDIS_ADDRS", "REDIS_KIND", "REDIS_SERVER", "REDIS_IMAGE", "REDIS_PACKAGE"} {
+	for _, k := range []string{"REDIS_ADDRS", "REDIS_KIND", "REDIS_SERVER"} {
 		t.Setenv(k, "")
 	}
 	for _, c := range []struct{ key, value, complaint string }{
@@ -95,9 +87,6 @@ func TestFromEnv(t *testing.T) {
 		{"REDIS_SERVER", "redis-7.4", ""},
 		{"REDIS_SERVER", "valkey 9.1", "such as redis-7.0, redis-8.0, redis-8.6, valkey-8.1, valkey-9.1"},
 		{"REDIS_SERVER", "redis-latest", "want redis-version"},
-		{"REDIS_PACKAGE", "valkey-server@trixie", ""},
-		{"REDIS_PACKAGE", "valkey", "package[@suite]"},
-		{"REDIS_PACKAGE", "../x-server", "package[@suite]"},
 		{"REDIS_ADDRS", "localhost, redis://u:p@host:1/2 ,", ""},
 		{"REDIS_ADDRS", "http://host", "want host:port"},
 		{"REDIS_ADDRS", "redis://u:secret@ho st", "want host:port"},
@@ -125,7 +114,7 @@ func TestEdition(t *testing.T) {
 		if err != nil || e.String() != name {
 			t.Errorf("parseEdition(%s) = %s, %v", name, e, err)
 		}
-		if p, err := parsePackage(e.pkg()); err != nil || p.suite == "" || !strings.HasPrefix(p.name, e.product) {
+		if p := packageOf(e.pkg()); p.suite == "" || !strings.HasPrefix(p.name, e.product) {
 			t.Errorf("the package of %s is %q, want one of %s in a named suite", name, e.pkg(), e.product)
 		}
 	}
@@ -230,7 +219,6 @@ func TestNoOtherEdition(t *testing.T) {
 		{"embedded servers", embeddedSource{}, Want{}, "of embedded servers there is no other edition"},
 		{"given servers", &givenSource{}, Want{}, "of given servers there is no other edition"},
 		{"a named server", fakeSource{Docker}, Want{Server: "redis-7.0"}, "redis-7.0 was asked for, and is not replaced by redis-8.0"},
-		{"a named image", fakeSource{Docker}, Want{Image: "redis:6"}, "redis:6 was asked for"},
 	} {
 		f := &Farm{log: io.Discard, source: c.src, want: c.want, others: map[string]other{}}
 		for range 2 {

@@ -24,7 +24,7 @@ func (f *Farm) newDataDir(c Config) (d dataDir, err error) {
 	defer f.mu.Unlock()
 	if f.dir == "" {
 		if f.dir, err = os.MkdirTemp("", "locks-redistest-"); err == nil {
-			err = reapDir(f.dir)
+			err = reapLater(f.dir)
 		}
 	}
 	if err == nil {

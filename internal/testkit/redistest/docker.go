@@ -23,8 +23,8 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-// DefaultImage is what containers run when nothing else is named.
-const DefaultImage = "redis:7.0"
+// defaultImage is what containers run when nothing else is named.
+const defaultImage = "redis:7.0"
 
 // label is on every container; its value is the run of the process that owns it.
 const label = "io.github.lockstrategies.redistest"
@@ -304,7 +304,7 @@ func containerName() string {
 
 // run creates a container and starts it. After an error it is not there.
 func (s *dockerSource) run(ctx context.Context, o docker.CreateContainerOptions, args []string) error {
-	if err := reapContainers(); err != nil { // before there is one
+	if err := reapLater(containers); err != nil { // before there is one
 		return err
 	}
 	// The engine would go on creating it even if nobody waited, so the caller's end counts afterwards.

@@ -30,7 +30,7 @@ func TestSilentRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &dockerSource{f: &Farm{cache: t.TempDir(), log: io.Discard}, e: &engine{client: client}}
-	if err := s.pull(t.Context(), DefaultImage, time.Millisecond); err == nil || !strings.Contains(err.Error(), "nothing within 1ms") {
+	if err := s.pull(t.Context(), defaultImage, time.Millisecond); err == nil || !strings.Contains(err.Error(), "nothing within 1ms") {
 		t.Errorf("pull from a registry that keeps silent = %v, want that it was given up", err)
 	}
 }

@@ -1,19 +1,17 @@
 package redistest
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/lockstrategies/locks/internal/child"
 )
 
 // embeddedSource has miniredis, an imitation written in Go.
@@ -48,27 +46,21 @@ type embeddedMachine struct {
 	addr string
 	refusal
 
-	cmd *exec.Cmd // nil: it is dead
-	in  io.WriteCloser
-
-	mu  sync.Mutex // held while it is asked for the calls
-	out *bufio.Reader
+	asking sync.Mutex     // held while it is asked for the calls
+	p      *child.Process // nil: it is dead
 }
 
-const embeddedEnv = "LOCKS_REDISTEST_EMBEDDED" // the URL at which to serve
+const embeddedRole = "redistest's embedded server"
 
 func init() {
-	if at := os.Getenv(embeddedEnv); at != "" {
-		if err := serveEmbedded(at, os.Stdin, os.Stdout); err != nil {
-			fmt.Println("error:", err)
-		}
+	if child.Run(embeddedRole, serveEmbedded) {
 		os.Exit(0)
 	}
 }
 
-// serveEmbedded is the life of an embedded server: it tells its address, answers each line with the
-// calls until then, and ends with its input, and so with its owner.
-func serveEmbedded(at string, in io.Reader, out io.Writer) error {
+// serveEmbedded is the life of an embedded server: it tells its address, answers each message with the
+// calls until then, and ends with its owner.
+func serveEmbedded(_ context.Context, owner *child.Parent, at string) error {
 	u, err := url.Parse(at)
 	if err != nil {
 		return err
@@ -91,60 +83,38 @@ func serveEmbedded(at string, in io.Reader, out io.Writer) error {
 		count[strings.ToLower(cmd)]++
 		return false
 	})
-	fmt.Fprintln(out, r.Addr())
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		mu.Lock()
-		err := json.NewEncoder(out).Encode(count)
-		mu.Unlock()
-		if err != nil {
-			return err
+	err = owner.Send(r.Addr())
+	for err == nil {
+		var question string
+		if err = owner.Receive(&question); err == nil {
+			mu.Lock()
+			err = owner.Send(count)
+			mu.Unlock()
 		}
 	}
-	return nil
+	return err
 }
 
 // run starts it, empty as a real one without persistence.
 func (m *embeddedMachine) run(addr string) error {
-	exe, err := os.Executable()
+	p, err := child.Start(child.Config{Role: embeddedRole, Job: m.c.url(addr)})
+	if err == nil {
+		if err = p.Receive(context.Background(), &m.addr); err != nil {
+			p.Kill() //nolint:errcheck // it has ended
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("redistest: %w", err)
+		return fmt.Errorf("redistest: miniredis does not start: %w", err)
 	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), embeddedEnv+"="+m.c.url(addr))
-	cmd.Dir = os.TempDir() // keeps nobody's directory busy
-	joinGroup(cmd, 0)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.cmd, m.in, m.out = cmd, in, bufio.NewReader(out)
-	said, err := m.out.ReadString('\n')
-	if said = strings.TrimSpace(said); err != nil || strings.HasPrefix(said, "error:") {
-		m.end()
-		return fmt.Errorf("redistest: miniredis does not start: %s (%v)", said, err)
-	}
-	m.addr = said
+	m.p = p
 	return nil
 }
 
 func (m *embeddedMachine) calls() (calls map[string]int64, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, err = io.WriteString(m.in, "calls\n"); err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
-	}
-	line, err := m.out.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &calls)
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	if err = m.p.Send("calls"); err == nil {
+		err = m.p.Receive(context.Background(), &calls)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
@@ -156,22 +126,15 @@ func (m *embeddedMachine) url() string                  { return m.c.url(m.addr)
 func (m *embeddedMachine) failed(context.Context) error { return nil }
 
 func (m *embeddedMachine) kill(context.Context) error {
-	m.end()
-	return nil
-}
-
-// end ends the process, whose status says nothing: it was killed.
-func (m *embeddedMachine) end() {
-	m.cmd.Process.Kill() //nolint:errcheck // it may be dead
-	m.cmd.Wait()         //nolint:errcheck // it was killed
-	m.in.Close()
-	m.cmd = nil
+	p := m.p
+	m.p = nil
+	return p.Kill()
 }
 
 func (m *embeddedMachine) restart(context.Context) error { return m.run(m.addr) }
 
 func (m *embeddedMachine) remove(ctx context.Context) error {
-	if m.cmd == nil {
+	if m.p == nil {
 		return nil
 	}
 	return m.kill(ctx)

@@ -27,7 +27,10 @@ func tryLock(f *os.File) (bool, error) {
 	}
 }
 
-// joinGroup starts cmd in a process group, out of reach of the terminal's Ctrl-C. 0: a new one.
+// leadGroup makes this process the first of a process group, out of reach of the terminal's Ctrl-C.
+func leadGroup() { syscall.Setpgid(0, 0) } //nolint:errcheck // a child that has just started may
+
+// joinGroup starts cmd in a process group.
 func joinGroup(cmd *exec.Cmd, group int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
 }

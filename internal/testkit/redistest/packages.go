@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -10,13 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 )
 
-// DefaultPackage is what is unpacked when nothing else is named: the same version as DefaultImage.
-const DefaultPackage = "redis-server@bookworm"
+// defaultPackage is what is unpacked when nothing else is named: the same version as defaultImage.
+const defaultPackage = "redis-server@bookworm"
 
 // unpackLimit bounds the download of a package and what it depends on, some 15 MB.
 const unpackLimit = 5 * time.Minute
@@ -27,15 +25,10 @@ var unpackScript string
 // debianPackage is a package of a server, such as valkey-server, in one of Debian's suites.
 type debianPackage struct{ name, suite string }
 
-var packageName = regexp.MustCompile(`^([a-z0-9][a-z0-9+.-]*-server)(?:@([a-z][a-z0-9.-]*))?$`)
-
-// parsePackage splits package[@suite]. Without a suite it is the default's.
-func parsePackage(s string) (p debianPackage, err error) {
-	m := packageName.FindStringSubmatch(cmp.Or(s, DefaultPackage))
-	if m == nil {
-		return p, fmt.Errorf("redistest: REDIS_PACKAGE=%q: want package[@suite], such as redis-server, redis-server@bookworm, valkey-server@trixie", s)
-	}
-	return debianPackage{name: m[1], suite: cmp.Or(m[2], "bookworm")}, nil
+// packageOf splits package@suite.
+func packageOf(s string) (p debianPackage) {
+	p.name, p.suite, _ = strings.Cut(s, "@")
+	return p
 }
 
 func (p debianPackage) String() string { return p.name + "@" + p.suite }

@@ -106,7 +106,7 @@ func (m *processMachine) restart(context.Context) error {
 	cmd.Dir = m.dir
 	// A file, not a pipe of ours: "go test" would wait for it, and the server for us.
 	cmd.Stdout, cmd.Stderr = log, log
-	joinGroup(cmd, r.pid)
+	joinGroup(cmd, r.PID())
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}

@@ -1,13 +1,10 @@
 package redistest
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"sync"
@@ -15,6 +12,8 @@ import (
 	"time"
 
 	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/lockstrategies/locks/internal/child"
 )
 
 // A test that panics, calls os.Exit, is interrupted or killed runs no deferred function, and its
@@ -29,80 +28,54 @@ import (
 // The reaper is this same program, started again: no other binary is sure to be there for a
 // test. That takes a hook before main, and before the tests' own TestMain: an init function.
 func init() {
-	if run := os.Getenv(reaperEnv); run != "" {
-		reap(run, os.Stdin, os.Stdout)
+	if child.Run(reaperRole, reap) {
 		os.Exit(0)
 	}
 }
 
 const (
-	reaperEnv  = "LOCKS_REDISTEST_REAPER" // the run to clean up behind
-	containers = "containers"             // what the owner sends for them
+	reaperRole = "redistest's reaper"
+	containers = "containers" // what the owner sends for them
 )
 
 // thisRun is the label by which the containers of this process differ from all others.
 var thisRun = fmt.Sprintf("%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
 
-// The reaper starts with the first thing to remove, and ends after its owner.
-var theReaper = sync.OnceValues(startReaper)
-
-type reaper struct {
-	pid  int // and its process group
-	pipe io.WriteCloser
-}
-
-func startReaper() (*reaper, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
-	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), reaperEnv+"="+thisRun)
-	cmd.Dir = os.TempDir() // keeps nobody's directory busy
-	joinGroup(cmd, 0)
-	pipe, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
-	}
-	ready, err := cmd.StdoutPipe()
+// The reaper starts with the first thing to remove, and ends after its owner. Its process group is its own.
+var theReaper = sync.OnceValues(func() (*child.Process, error) {
+	r, err := child.Start(child.Config{Role: reaperRole, Job: thisRun, CleansUp: true})
+	var ready string
 	if err == nil {
-		err = cmd.Start()
-	}
-	if err == nil {
-		defer ready.Close()
-		_, err = ready.Read(make([]byte, 1))
+		err = r.Receive(context.Background(), &ready)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redistest: the reaper, which cleans up behind a killed process, does not start: %w", err)
 	}
-	return &reaper{pid: cmd.Process.Pid, pipe: pipe}, nil
-}
+	return r, nil
+})
 
-// reapContainers and reapDir are called before there is anything to remove. The kernel has what
-// was written, so it reaches the reaper even if its owner is killed now.
-func reapContainers() error { return reapLater(containers) }
-
-func reapDir(dir string) error { return reapLater(dir) }
-
+// reapLater is called before there is anything to remove. The kernel has what was written, so it reaches the reaper
+// even if its owner is killed now.
 func reapLater(what string) error {
 	r, err := theReaper()
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(r.pipe, what+"\n"); err != nil {
-		return fmt.Errorf("redistest: the reaper is gone: %w", err)
-	}
-	return nil
+	return r.Send(what)
 }
 
 // reap is the reaper's life.
-func reap(run string, in io.Reader, ready io.Writer) {
+func reap(_ context.Context, owner *child.Parent, run string) error {
 	// The owner's end may send them: the kernel sends SIGHUP to a group with a frozen server.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	fmt.Fprintln(ready) // before this, a signal would end the reaper
+	leadGroup()
+	os.Chdir(os.TempDir())                      //nolint:errcheck // or it keeps the owner's directory busy
+	if err := owner.Send("ready"); err != nil { // before this, a signal would end the reaper
+		return err
+	}
 	left := map[string]bool{}
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		left[lines.Text()] = true
+	for what := ""; owner.Receive(&what) == nil; {
+		left[what] = true
 	}
 	if left[containers] {
 		delete(left, containers)
@@ -112,6 +85,7 @@ func reap(run string, in io.Reader, ready io.Writer) {
 		os.RemoveAll(dir)
 	}
 	killGroup() // and so the reaper
+	return nil
 }
 
 // removeContainersOf looks for some seconds: the engine may still be creating a container that

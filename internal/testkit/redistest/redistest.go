@@ -5,7 +5,7 @@
 // It takes the first of these that is available:
 //
 //  1. the servers named by REDIS_ADDRS, used as they are;
-//  2. containers of the image REDIS_IMAGE, or of one that was built here earlier;
+//  2. containers of the official image, or of one that was built here earlier;
 //  3. containers of the image, pulled, or built from Debian's packages where no registry answers;
 //  4. local processes: redis-server on PATH, or from the same packages, without installing them;
 //  5. the embedded miniredis, which proves little and says so.
@@ -17,14 +17,10 @@
 //	REDIS_KIND=docker           this kind: given, docker, process or embedded
 //	REDIS_SERVER=valkey-9.1     this server, from its official image (valkey/valkey:9.1), or from
 //	                            Debian's packages, for the versions that these have (see Editions)
-//	REDIS_IMAGE=redis:8-alpine  containers of this image
-//	REDIS_PACKAGE=redis-server@trixie
-//	                            Debian's package[@suite], in a container or as a process
 //	REDIS_CACHE_DIR=/some/dir   keeps unpacked packages here; else in the user's cache
 //
-// REDIS_SERVER goes with REDIS_KIND: a container or a process of it. With REDIS_ADDRS,
-// REDIS_IMAGE or REDIS_PACKAGE it says what these must turn out to be: a server that is another
-// one than REDIS_SERVER names is an error.
+// REDIS_SERVER goes with REDIS_KIND: a container or a process of it. With REDIS_ADDRS it says
+// what these must turn out to be: a server that is another one than REDIS_SERVER names is an error.
 //
 // Containers, processes and directories also go away when their owner is killed (see
 // reaper.go). If the reaper itself is killed, look for the containers by their label:
@@ -65,25 +61,20 @@ var (
 
 // Want says which servers are wanted. The zero value takes the first kind that is available.
 type Want struct {
-	Kind    Kind      // "": any
-	Addrs   []string  // host:port or redis:// URLs of servers to use
-	Server  string    // product-version, such as valkey-9.1; "": any
-	Image   string    // "": Server's, or DefaultImage, or a built one
-	Package string    // package[@suite]; "": Server's, or DefaultPackage
-	Cache   string    // "": locks-redistest in the user's cache directory
-	Log     io.Writer // progress of slow work; nil: none
+	Kind   Kind      // "": any
+	Addrs  []string  // host:port or redis:// URLs of servers to use
+	Server string    // product-version, such as valkey-9.1; "": any
+	Cache  string    // "": locks-redistest in the user's cache directory
+	Log    io.Writer // progress of slow work; nil: none
 }
 
-// FromEnv reads REDIS_ADDRS, REDIS_KIND, REDIS_SERVER, REDIS_IMAGE, REDIS_PACKAGE and
-// REDIS_CACHE_DIR; progress goes to the standard error.
+// FromEnv reads REDIS_ADDRS, REDIS_KIND, REDIS_SERVER and REDIS_CACHE_DIR; progress goes to the standard error.
 func FromEnv() (Want, error) {
 	w := Want{
-		Kind:    Kind(strings.TrimSpace(os.Getenv("REDIS_KIND"))),
-		Server:  strings.TrimSpace(os.Getenv("REDIS_SERVER")),
-		Image:   strings.TrimSpace(os.Getenv("REDIS_IMAGE")),
-		Package: strings.TrimSpace(os.Getenv("REDIS_PACKAGE")),
-		Cache:   os.Getenv("REDIS_CACHE_DIR"),
-		Log:     os.Stderr,
+		Kind:   Kind(strings.TrimSpace(os.Getenv("REDIS_KIND"))),
+		Server: strings.TrimSpace(os.Getenv("REDIS_SERVER")),
+		Cache:  os.Getenv("REDIS_CACHE_DIR"),
+		Log:    os.Stderr,
 	}
 	for a := range strings.SplitSeq(os.Getenv("REDIS_ADDRS"), ",") {
 		if a = strings.TrimSpace(a); a != "" {
@@ -108,10 +99,7 @@ func (w Want) check() error {
 			return err
 		}
 	}
-	if _, err := parseEdition(w.Server); err != nil {
-		return err
-	}
-	_, err := parsePackage(w.Package)
+	_, err := parseEdition(w.Server)
 	return err
 }
 
@@ -141,14 +129,16 @@ func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
 	} else {
 		notes = append(notes, "REDIS_ADDRS passed over")
 	}
-	for _, v := range []struct{ name, value string }{{"IMAGE", w.Image}, {"KIND", string(w.Kind)}, {"PACKAGE", w.Package}, {"SERVER", w.Server}} {
+	for _, v := range []struct{ name, value string }{{"KIND", string(w.Kind)}, {"SERVER", w.Server}} {
 		if v.value != "" {
 			notes = append(notes, "REDIS_"+v.name+"="+v.value)
 		}
 	}
 
-	image := cmp.Or(w.Image, w.edition().image(), DefaultImage)
-	p, _ := parsePackage(cmp.Or(w.Package, w.edition().pkg())) // it was checked
+	image := cmp.Or(w.edition().image(), defaultImage)
+	p := packageOf(cmp.Or(w.edition().pkg(), defaultPackage))
+	named := w.Server != ""
+	packaged := !named || w.edition().pkg() != ""
 	// The work that several ways need is done once.
 	engine := sync.OnceValues(func() (*engine, error) { return openEngine(ctx) })
 	unpack := sync.OnceValues(func() (dir string, err error) { return f.unpack(ctx, p) })
@@ -163,26 +153,23 @@ func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
 		}
 	}
 	silence := registryLimit
-	if w.Image != "" {
+	if !packaged {
 		silence = namedLimit
 	}
-	nothingNamed := w.Server == "" && w.Image == "" && w.Package == ""
-	images := w.Image != "" || w.Package == ""
-	packages := w.Package != "" || w.Image == "" && (w.Server == "" || w.edition().pkg() != "")
 	all := []way{
-		{"image here", Docker, images, container(func(s *dockerSource) error { return s.look(image) })},
-		{"image built earlier", Docker, packages, container(func(s *dockerSource) error { return s.look(p.image()) })},
-		{"image pulled", Docker, images, container(func(s *dockerSource) error { return s.pull(ctx, image, silence) })},
-		{"image built", Docker, packages, container(func(s *dockerSource) error { return s.build(ctx, p.image(), unpack) })},
-		{"server on PATH", Process, nothingNamed, func() (source, error) { return openPath(ctx, f) }},
-		{"server unpacked", Process, packages, func() (source, error) {
+		{"image here", Docker, true, container(func(s *dockerSource) error { return s.look(image) })},
+		{"image built earlier", Docker, packaged, container(func(s *dockerSource) error { return s.look(p.image()) })},
+		{"image pulled", Docker, true, container(func(s *dockerSource) error { return s.pull(ctx, image, silence) })},
+		{"image built", Docker, packaged, container(func(s *dockerSource) error { return s.build(ctx, p.image(), unpack) })},
+		{"server on PATH", Process, !named, func() (source, error) { return openPath(ctx, f) }},
+		{"server unpacked", Process, packaged, func() (source, error) {
 			dir, err := unpack()
 			if err != nil {
 				return nil, err
 			}
 			return openProcess(ctx, f, filepath.Join(dir, "server"))
 		}},
-		{"server embedded", Embedded, nothingNamed || w.Kind == Embedded, func() (source, error) { return embeddedSource{}, nil }},
+		{"server embedded", Embedded, !named || w.Kind == Embedded, func() (source, error) { return embeddedSource{}, nil }},
 	}
 	return slices.DeleteFunc(all, func(way way) bool { return !way.open || w.Kind != "" && w.Kind != way.kind }), notes
 }
@@ -253,7 +240,7 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 	}
 	return nil, fmt.Errorf("redistest: no Redis is available (%s). Ways out: name servers that you have in REDIS_ADDRS; "+
 		"run a Docker engine that has, or can pull, an image of Redis; install redis-server; "+
-		"or unset REDIS_KIND, REDIS_SERVER, REDIS_IMAGE and REDIS_PACKAGE to take what there is", strings.Join(notes, "; "))
+		"or unset REDIS_KIND and REDIS_SERVER to take what there is", strings.Join(notes, "; "))
 }
 
 // choiceLine says what was chosen, by which settings, and what would have come first but is not available.
@@ -451,8 +438,9 @@ func (f *Farm) openOther(ctx context.Context, edition string) (*Farm, error) {
 	if k := f.Kind(); k == Given || k == Embedded {
 		return nil, fmt.Errorf("redistest: of %s servers there is no other edition: %w; unset REDIS_ADDRS, or set REDIS_KIND=docker or process", k, ErrImpossible)
 	}
-	if named := cmp.Or(f.want.Server, f.want.Image, f.want.Package); named != "" {
-		return nil, fmt.Errorf("redistest: %s was asked for, and is not replaced by %s: %w; unset REDIS_SERVER, REDIS_IMAGE and REDIS_PACKAGE, or name one that is new enough", named, edition, ErrImpossible)
+	if named := f.want.Server; named != "" {
+		return nil, fmt.Errorf("redistest: %s was asked for, and is not replaced by %s: %w; unset REDIS_SERVER, or name one that is new enough",
+			named, edition, ErrImpossible)
 	}
 	o, err := Open(ctx, Want{Kind: f.Kind(), Server: edition, Cache: f.want.Cache, Log: f.want.Log})
 	if err != nil {

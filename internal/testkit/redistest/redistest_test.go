@@ -45,7 +45,7 @@ func leftovers() error {
 	if err == nil {
 		if r, err := theReaper(); err == nil {
 			for _, pid := range strings.Fields(string(children)) {
-				if pid != strconv.Itoa(r.pid) {
+				if pid != strconv.Itoa(r.PID()) {
 					return fmt.Errorf("redistest: process %s is left behind", pid)
 				}
 			}
@@ -77,7 +77,7 @@ const patience = 20 * time.Second
 
 // containerFarm is one for all tests, since each farm starts a container for its network.
 var containerFarm = sync.OnceValues(func() (*Farm, error) {
-	return Open(context.Background(), Want{Kind: Docker, Package: os.Getenv("REDIS_PACKAGE")})
+	return Open(context.Background(), Want{Kind: Docker})
 })
 
 // open returns a farm of the given kind, or skips.
@@ -96,7 +96,7 @@ func open(t *testing.T, k Kind) *Farm {
 // openNew opens a farm for this test alone, or skips.
 func openNew(t *testing.T, k Kind) *Farm {
 	t.Helper()
-	f, err := Open(t.Context(), Want{Kind: k, Package: os.Getenv("REDIS_PACKAGE"), Log: t.Output()})
+	f, err := Open(t.Context(), Want{Kind: k, Log: t.Output()})
 	if err != nil {
 		t.Skipf("NOT PROVEN: %s with kind %s: %v", t.Name(), k, err)
 	}
@@ -471,7 +471,7 @@ func endChild(t *testing.T, k Kind, end string) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
-	child.Env = append(os.Environ(), childEnv+"="+end, "REDIS_KIND="+string(k), "REDIS_ADDRS=", "REDIS_IMAGE=", "TMPDIR="+tmp)
+	child.Env = append(os.Environ(), childEnv+"="+end, "REDIS_KIND="+string(k), "REDIS_ADDRS=", "TMPDIR="+tmp)
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
