@@ -18,58 +18,50 @@ import (
 
 func TestOptionsRefused(t *testing.T) {
 	t.Parallel()
+	const waits = "WaitBest, WaitPoll, WaitNotification and WaitQueue"
+	var m lockstest.Memory
 	for _, tt := range []struct {
+		p    driver.Protocol
 		o    strategy.Options
 		want []string // the field, the value, what is allowed
 	}{
-		{strategy.Options{TTL: -1}, []string{"Options.TTL", "-1ns", "10ms", "24h", "0 for 10s"}},
-		{strategy.Options{TTL: 10*ms - 1}, []string{"Options.TTL", "9.999999ms", "10ms"}},
-		{strategy.Options{TTL: 9 * ms}, []string{"Options.TTL", "9ms", "10ms"}},
-		{strategy.Options{TTL: 10*ms + time.Microsecond}, []string{"Options.TTL", "10.001ms", "whole milliseconds"}},
-		{strategy.Options{TTL: 24*time.Hour + ms}, []string{"Options.TTL", "24h0m0.001s", "24h"}},
-		{strategy.Options{OpTimeout: -1}, []string{"Options.OpTimeout", "-1ns", "1ms", "10s"}},
-		{strategy.Options{OpTimeout: ms - 1}, []string{"Options.OpTimeout", "999.999µs", "1ms"}},
-		{strategy.Options{OpTimeout: ttl}, []string{"Options.OpTimeout", "10s", "less than the TTL of 10s"}},
-		{strategy.Options{TTL: 50 * ms, OpTimeout: 50 * ms}, []string{"Options.OpTimeout", "50ms", "less than the TTL of 50ms"}},
-		{strategy.Options{Label: strings.Repeat("x", 257)}, []string{"Options.Label", "257 bytes", "256"}},
-		{strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
-		{strategy.Options{Wait: strategy.WaitQueue + 1}, []string{"Options.Wait", "4", "WaitBest, WaitPoll, WaitNotification and WaitQueue"}},
-		{strategy.Options{MaxHold: ttl - ms}, []string{"Options.MaxHold", "9.999s", "the TTL of 10s or more"}},
-		{strategy.Options{FenceTTL: 2*ttl - ms}, []string{"Options.FenceTTL", "19.999s", "whole milliseconds from twice the TTL of 10s on", "0 for the greater of 24h and that", "less than 0 for ever"}},
-		{strategy.Options{FenceTTL: 2*ttl + 1}, []string{"Options.FenceTTL", "20.000000001s", "whole milliseconds"}},
+		{&m, strategy.Options{TTL: -1}, []string{"Options.TTL", "-1ns", "10ms", "24h", "0 for 10s"}},
+		{&m, strategy.Options{TTL: 9 * ms}, []string{"Options.TTL", "9ms", "10ms"}},
+		{&m, strategy.Options{TTL: 10*ms + time.Microsecond}, []string{"Options.TTL", "10.001ms", "whole milliseconds"}},
+		{&m, strategy.Options{TTL: 24*time.Hour + ms}, []string{"Options.TTL", "24h0m0.001s", "24h"}},
+		{&m, strategy.Options{OpTimeout: ms - 1}, []string{"Options.OpTimeout", "999.999µs", "1ms"}},
+		{&m, strategy.Options{OpTimeout: ttl}, []string{"Options.OpTimeout", "10s", "less than the TTL of 10s"}},
+		{&m, strategy.Options{Label: strings.Repeat("x", 257)}, []string{"Options.Label", "257 bytes", "256"}},
+		{&m, strategy.Options{Wait: -1}, []string{"Options.Wait", "-1", waits}},
+		{&m, strategy.Options{Wait: strategy.WaitQueue + 1}, []string{"Options.Wait", "4", waits}},
+		{&m, strategy.Options{MaxHold: -1}, []string{"Options.MaxHold", "-1ns", "the TTL of 10s or more"}},
+		{&m, strategy.Options{MaxHold: ttl - ms}, []string{"Options.MaxHold", "9.999s", "the TTL of 10s or more"}},
+		{&m, strategy.Options{FenceTTL: 2*ttl - ms}, []string{"Options.FenceTTL", "19.999s", "whole milliseconds from twice the TTL of 10s on",
+			"0 for the greater of 24h and that", "less than 0 for ever"}},
+		{&m, strategy.Options{FenceTTL: 2*ttl + 1}, []string{"Options.FenceTTL", "20.000000001s", "whole milliseconds"}},
+		{bare(&m), strategy.Options{Wait: strategy.WaitNotification}, []string{strategy.ErrUnsupported.Error(), "allowed are WaitBest and WaitPoll"}},
+		{bare(&m), strategy.Options{Wait: strategy.WaitQueue}, []string{strategy.ErrUnsupported.Error(), "allowed are WaitBest and WaitPoll"}},
+		{&scriptedTeller{}, strategy.Options{Wait: strategy.WaitQueue}, []string{"allowed are WaitBest, WaitNotification and WaitPoll"}},
 	} {
-		s, err := engine.New(&lockstest.Memory{}, tt.o)
-		if err == nil || s != nil {
-			t.Errorf("New(%+v) = %v, %v, want an error", tt.o, s, err)
-			continue
+		s, err := engine.New(tt.p, tt.o)
+		if s != nil {
+			t.Errorf("New(%+v) = %v, want none", tt.o, s)
 		}
-		for _, w := range tt.want {
-			if !strings.Contains(err.Error(), w) {
-				t.Errorf("New(%+v) = %q, want it to say %q", tt.o, err, w)
-			}
-		}
+		says(t, fmt.Sprintf("New(%+v)", tt.o), err, tt.want...)
 	}
-}
-
-func TestOptionsAllowed(t *testing.T) {
-	t.Parallel()
 	for _, o := range []strategy.Options{
-		{},
-		{TTL: contract.MinTTL},
-		{TTL: contract.MaxTTL},
-		{TTL: 10 * ms, OpTimeout: ms},
-		{OpTimeout: ttl - 1},
-		{Label: strings.Repeat("x", contract.MaxLabelLen)},
-		{MaxHold: ttl},
-		{FenceTTL: 2 * ttl},
-		{FenceTTL: -1},
-		{FenceTTL: math.MaxInt64 / ms * ms},
-		{Wait: strategy.WaitPoll},
-		{Wait: strategy.WaitNotification},
+		{TTL: contract.MinTTL}, {TTL: contract.MaxTTL}, {TTL: 10 * ms, OpTimeout: ms}, {OpTimeout: ttl - 1},
+		{Label: strings.Repeat("x", contract.MaxLabelLen)}, {MaxHold: ttl}, {FenceTTL: 2 * ttl}, {FenceTTL: -1},
+		{FenceTTL: math.MaxInt64 / ms * ms}, {Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {Wait: strategy.WaitQueue},
 	} {
-		if _, err := engine.New(&lockstest.Memory{}, o); err != nil {
-			t.Errorf("New(%+v) = %v, want nil", o, err)
-		}
+		_, err := engine.New(&m, o)
+		is(t, fmt.Sprintf("New(%+v)", o), err)
+	}
+	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
+		s, err := engine.New(bare(&m), strategy.Options{Wait: w})
+		is(t, fmt.Sprintf("New(Wait: %v)", w), err)
+		_, err = s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification })
+		is(t, "With(WaitNotification)", err, strategy.ErrUnsupported)
 	}
 }
 
@@ -87,9 +79,8 @@ func TestOptionsDefaults(t *testing.T) {
 			{strategy.Options{FenceTTL: 2 * ttl}, ttl, time.Second, 2 * ttl},
 			{strategy.Options{FenceTTL: -1}, ttl, time.Second, 0},
 		} {
-			var m lockstest.Memory
-			r := record(&m)
-			release(t, take(t, open(t, &m, tt.o)))
+			_, r, _, lease := holding(t, tt.o)
+			release(t, lease)
 			c := r.of(lockstest.OpAcquire)[0].all[0]
 			equal(t, "claim's TTL", c.TTL, tt.ttl)
 			equal(t, "claim's FenceTTL", c.FenceTTL, tt.fence)
@@ -101,42 +92,6 @@ func TestOptionsDefaults(t *testing.T) {
 	})
 }
 
-func TestWaitRefused(t *testing.T) {
-	t.Parallel()
-	var m lockstest.Memory
-	_, err := engine.New(bare(&m), strategy.Options{Wait: strategy.WaitNotification})
-	is(t, "New(WaitNotification) of a protocol without notices", err, strategy.ErrUnsupported)
-	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest and WaitPoll") {
-		t.Errorf("New(WaitNotification) = %q, want it to say what is allowed", err)
-	}
-	_, err = engine.New(&scriptedTeller{}, strategy.Options{Wait: strategy.WaitQueue})
-	is(t, "New(WaitQueue) of a protocol without a queue", err, strategy.ErrUnsupported)
-	if !strings.Contains(fmt.Sprint(err), "allowed are WaitBest, WaitNotification and WaitPoll") {
-		t.Errorf("New(WaitQueue) = %q, want it to say what is allowed", err)
-	}
-	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
-		s, err := engine.New(bare(&m), strategy.Options{Wait: w})
-		is(t, fmt.Sprintf("New(Wait: %v)", w), err)
-		_, err = s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification })
-		is(t, "With(WaitNotification)", err, strategy.ErrUnsupported)
-	}
-	for w, want := range map[strategy.Wait]string{
-		strategy.WaitBest: "best", strategy.WaitPoll: "poll", strategy.WaitNotification: "notification", 7: "Wait(7)",
-	} {
-		equal(t, fmt.Sprintf("Wait(%d).String()", int(w)), w.String(), want)
-	}
-}
-
-func TestDefaultBackoff(t *testing.T) {
-	t.Parallel()
-	for attempt, want := range map[int]time.Duration{
-		math.MinInt: 2 * ms, -1: 2 * ms, 0: 2 * ms, 1: 2 * ms, 2: 4 * ms, 3: 8 * ms, 4: 16 * ms, 5: 32 * ms,
-		6: 64 * ms, 7: 128 * ms, 8: 250 * ms, 9: 250 * ms, 64: 250 * ms, math.MaxInt: 250 * ms,
-	} {
-		equal(t, fmt.Sprintf("DefaultBackoff(%d)", attempt), contract.Backoff(attempt), want)
-	}
-}
-
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]time.Duration{0: 2 * ms, 10 * ms: 2*ms + 100*time.Microsecond, ttl: drift} {
@@ -144,83 +99,24 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// names are those that hash tags make difficult.
-func names() []string {
-	all := []string{"n", "%7D", "%25", "%257D", "7D", "\x00", "\xff\xfe", "ü", " ", ":", "n:fence", strings.Repeat("x", contract.MaxNameLen)}
-	const letters = "{}%a"
-	for _, a := range letters {
-		for _, b := range letters + "\x00" {
-			for _, c := range letters {
-				all = append(all, strings.ReplaceAll(string([]rune{a, b, c}), "\x00", ""), string(a)+string(c)+"7D", string(a)+"25"+string(b))
-			}
-		}
-	}
-	for _, a := range letters {
-		all = append(all, string(a))
-	}
-	seen := map[string]bool{}
-	var distinct []string
-	for _, n := range all {
-		if !seen[n] {
-			seen[n] = true
-			distinct = append(distinct, n)
-		}
-	}
-	return distinct
-}
-
-func TestKeysDifferAndShareASlot(t *testing.T) {
+// Whatever names and keys users make, two locks never share a key or a channel: siblings differ if keys or suffixes do. They lie
+// in their key's slot, if any key can.
+func TestKeysDiffer(t *testing.T) {
 	t.Parallel()
-	keys := map[string]string{}
-	add := func(key, whose string) {
+	for name, want := range map[string]string{"n": key, "}x": "lock:{%7Dx}", "%7Dx": "lock:{%257Dx}"} {
+		equal(t, "DefaultKey", strategy.DefaultKey(name), want)
+	}
+	words := []string{"{", "}", "{", "}", ":", ":", "a", "b", "%", "7D", "25", "{a}", "queue", "fence", "free", ":queue", ":fence:"}
+	whose, tried := map[string]string{}, map[string]bool{"": true}
+	mine := func(key, me string) {
 		t.Helper()
-		if other, taken := keys[key]; taken {
-			t.Errorf("key %q is that of %s and of %s", key, other, whose)
+		if other, taken := whose[key]; taken {
+			t.Fatalf("%q is %s and %s", key, other, me)
 		}
-		keys[key] = whose
+		whose[key] = me
 	}
-	for _, n := range names() {
-		k := strategy.DefaultKey(n)
-		add(k, fmt.Sprintf("%q", n))
-		for _, suffix := range []string{"fence", "free"} {
-			sibling := driver.SiblingKey(k, suffix)
-			add(sibling, fmt.Sprintf("%q's %s", n, suffix))
-			equal(t, fmt.Sprintf("slot of %q next to %q", sibling, k), slot(sibling), slot(k))
-		}
-	}
-	equal(t, "DefaultKey(n)", strategy.DefaultKey("n"), key)
-	equal(t, "DefaultKey(})", strategy.DefaultKey("}x"), "lock:{%7Dx}")
-	equal(t, "DefaultKey(%)", strategy.DefaultKey("%7Dx"), "lock:{%257Dx}")
-}
-
-// Keys of the user's own making: with a tag, without one, and with half of one.
-func TestSiblingKey(t *testing.T) {
-	t.Parallel()
-	for k, want := range map[string]string{
-		"foo":        "{foo}:fence:",
-		"{foo":       "{{foo}:fence:",
-		"a{b}c":      "a{b}c:fence",
-		"{b}":        "{b}:fence",
-		"{{}":        "{{}:fence",
-		"a{b}{c}{}":  "a{b}{c}{}:fence",
-		"lock:{a}b}": "lock:{a}b}:fence",
-	} {
-		got := driver.SiblingKey(k, "fence")
-		equal(t, fmt.Sprintf("SiblingKey(%q)", k), got, want)
-		equal(t, fmt.Sprintf("slot of %q", got), slot(got), slot(k))
-	}
-}
-
-// Whatever keys users make, two locks never share a key or a channel: siblings differ if keys or suffixes
-// do. And they lie in their key's slot, if any key can.
-func TestSiblingKeysDiffer(t *testing.T) {
-	t.Parallel()
-	words := []string{"{", "}", "{", "}", ":", ":", "a", "b", "{a}", "queue", "fence", "free", ":queue", ":fence:"}
-	suffixes := []string{"queue", "fence", "free"}
-	whose := map[string]string{}
-	tried := map[string]bool{"": true}
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 50_000 {
+	for range 20_000 {
 		k := ""
 		for range 1 + random.IntN(5) {
 			k += words[random.IntN(len(words))]
@@ -231,134 +127,105 @@ func TestSiblingKeysDiffer(t *testing.T) {
 		tried[k] = true
 		_, rest, opens := strings.Cut(k, "{")
 		tagged := opens && strings.IndexByte(rest, '}') > 0
-		for _, suffix := range suffixes {
+		named := strategy.DefaultKey(k)
+		mine(named, fmt.Sprintf("%q", k))
+		for _, suffix := range []string{"queue", "fence", "free"} {
 			sibling, me := driver.SiblingKey(k, suffix), fmt.Sprintf("%q's %s", k, suffix)
-			if other, taken := whose[sibling]; taken {
-				t.Fatalf("%q is %s and %s", sibling, other, me)
-			}
-			whose[sibling] = me
+			mine(sibling, me)
 			if tagged && sibling != k+":"+suffix {
 				t.Fatalf("%s = %q, want what processes of every version use", me, sibling)
 			}
 			if (tagged || !strings.Contains(k, "}")) && slot(sibling) != slot(k) {
 				t.Fatalf("%s = %q, in another slot", me, sibling)
 			}
+			mine(driver.SiblingKey(named, suffix), fmt.Sprintf("the %s of %q", suffix, k))
+			if sibling := driver.SiblingKey(named, suffix); slot(sibling) != slot(named) {
+				t.Fatalf("%q and %q lie in different slots", sibling, named)
+			}
 		}
 	}
-	if len(tried) < 10_000 {
+	if len(tried) < 5_000 {
 		t.Errorf("tried %d keys, want more", len(tried))
 	}
 }
 
-// slot is the rule of Redis Cluster: what is between the first { and the first }
-// after it, if that is not empty, is hashed instead of the key.
-func slot(key string) uint16 {
+// slot is what Redis Cluster hashes: what is between the first { and the first } after it, if that is not empty, instead of the
+// key.
+func slot(key string) string {
 	if i := strings.IndexByte(key, '{'); i >= 0 {
 		if n := strings.IndexByte(key[i+1:], '}'); n > 0 {
-			key = key[i+1 : i+1+n]
+			return key[i+1 : i+1+n]
 		}
 	}
-	var crc uint16 // CRC-16/XMODEM
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return crc % 16384
-}
-
-func TestSlotRule(t *testing.T) {
-	t.Parallel()
-	equal(t, "slot(123456789)", slot("123456789"), 0x31C3) // the reference's check value
-	equal(t, "slot of a tag", slot("x{user1000}y"), slot("user1000"))
-	equal(t, "slot(foo)", slot("foo"), 12182) // CLUSTER KEYSLOT foo
+	return key
 }
 
 func TestNames(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		s := open(t, &m, strategy.Options{})
-		for n, want := range map[string]string{
-			"": "0 bytes: allowed are 1 to 1024",
-			strings.Repeat("x", contract.MaxNameLen+1): "1025 bytes: allowed are 1 to 1024",
-		} {
-			l := s.NewLock(n)
-			equal(t, "Name", l.Name(), n)
-			_, err1 := l.TryAcquire(bg)
-			_, err2 := l.Acquire(bg)
-			_, err3 := s.Inspect(bg, n)
-			_, err4 := s.Adopt(bg, n, "token")
-			err5 := s.ForceRelease(bg, strategy.Info{Name: n, Held: true, Token: "token"})
-			for i, err := range []error{err1, err2, err3, err4, err5} {
-				if !strings.Contains(fmt.Sprint(err), want) {
-					t.Errorf("call %d with a name of %d bytes = %v, want %q", i, len(n), err, want)
-				}
+		m, _, s := served(t, strategy.Options{})
+		long := strings.Repeat("x", contract.MaxNameLen)
+		for n, want := range map[string]string{"": "0 bytes: allowed are 1 to 1024", long + "x": "1025 bytes: allowed are 1 to 1024"} {
+			equal(t, "Name", s.NewLock(n).Name(), n)
+			for what, call := range map[string]func() error{
+				"TryAcquire":   func() error { _, err := s.NewLock(n).TryAcquire(bg); return err },
+				"Acquire":      func() error { _, err := s.NewLock(n).Acquire(bg); return err },
+				"Inspect":      func() error { _, err := s.Inspect(bg, n); return err },
+				"Adopt":        func() error { _, err := s.Adopt(bg, n, "token"); return err },
+				"ForceRelease": func() error { return s.ForceRelease(bg, strategy.Info{Name: n, Held: true, Token: "token"}) },
+			} {
+				says(t, fmt.Sprintf("%s with a name of %d bytes", what, len(n)), call(), want)
 			}
 		}
-		none := open(t, &m, strategy.Options{Key: func(string) string { return "" }})
-		if _, err := none.NewLock("n").TryAcquire(bg); !strings.Contains(fmt.Sprint(err), "Options.Key") {
-			t.Errorf("TryAcquire with an empty key = %v, want it to name Options.Key", err)
-		}
-		for _, n := range names() {
-			lease, err := s.NewLock(n).Acquire(bg)
-			is(t, "Acquire", err)
+		_, err := open(t, m, strategy.Options{Key: func(string) string { return "" }}).NewLock("n").TryAcquire(bg)
+		says(t, "TryAcquire with an empty key", err, "Options.Key")
+		for _, n := range []string{long, "\x00", "n:fence"} {
+			lease := takeNamed(t, s, n)
 			equal(t, "Name", lease.Name(), n)
-			is(t, "Release", lease.Release(bg))
+			release(t, lease)
 		}
-		equal(t, "requests", m.Requests(), 2*len(names()))
+		release(t, takeAs(t, s, long))
+		equal(t, "requests", m.Requests(), 2*4)
 
-		owner := strategy.WithOwner(bg, strings.Repeat("x", contract.MaxNameLen+1))
-		if _, err := s.NewLock(name).Acquire(owner); !strings.Contains(fmt.Sprint(err), "the owner has 1025 bytes: allowed are 1024") {
-			t.Errorf("Acquire with a long owner = %v, want what is allowed", err)
+		holder := take(t, s)
+		w := wait(bg, s)
+		start := time.Now()
+		for what, acquire := range bothWays {
+			_, err := acquire(s.NewLock(name), as(long+"x"))
+			says(t, what+" by a long owner", err, "the owner has 1025 bytes: allowed are 1024")
 		}
+		since(t, "what is not allowed waited", start, 0)
+		release(t, holder)
+		release(t, w.got(t))
 	})
 }
 
+// A token has the label at its end, and tells when it was drawn. One that is not of ours does not.
 func TestTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory
-		seen := map[string]bool{}
-		for _, label := range []string{"", "host-7:42", ":", "{}", strings.Repeat("x", contract.MaxLabelLen)} {
+		for _, label := range []string{"", "host-7:42", ":", strings.Repeat("x", contract.MaxLabelLen)} {
 			s := open(t, &m, strategy.Options{Label: label})
-			for range 20 {
-				asked := time.Now().Round(0)
-				lease := take(t, s)
-				if seen[lease.Token()] {
-					t.Errorf("Token = %q a second time", lease.Token())
-				}
-				seen[lease.Token()] = true
-				want := 36
-				if label != "" {
-					want += 1 + len(label)
-				}
-				equal(t, "length of the token", len(lease.Token()), want)
-				equal(t, "Owner", lease.Owner(), lease.Token())
-				info, err := s.Inspect(bg, name)
-				is(t, "Inspect", err)
-				wanted := strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: label, Since: asked, TTL: ttl, Fence: info.Fence}
-				info.Since = info.Since.In(asked.Location())
-				equal(t, "Inspect", fmt.Sprintf("%+v", info), fmt.Sprintf("%+v", wanted))
-				time.Sleep(time.Millisecond) // or a token might show the time of another
-				release(t, lease)
+			asked := time.Now().Round(0)
+			lease := take(t, s)
+			want := 36
+			if label != "" {
+				want += 1 + len(label)
 			}
+			equal(t, "length of the token", len(lease.Token()), want)
+			equal(t, "Owner", lease.Owner(), lease.Token())
+			info, err := s.Inspect(bg, name)
+			is(t, "Inspect", err)
+			wanted := strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: label,
+				Since: asked, TTL: ttl, Fence: info.Fence}
+			info.Since = info.Since.In(asked.Location())
+			equal(t, "Inspect", fmt.Sprintf("%+v", info), fmt.Sprintf("%+v", wanted))
+			release(t, lease)
 		}
-	})
-}
-
-// A token that is not of ours has no label, and does not tell when it was drawn.
-func TestForeignTokens(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
 		s := open(t, &m, strategy.Options{})
-		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", "12345678-1234-4234-8234-123456789abc", "12345678-1234-4234-8234-123456789abc:", "12345678-1234-7234-c234-123456789abc"} {
-			if _, err := m.Acquire(bg, driver.Claim{Key: key, Token: token, Owner: token, TTL: ttl}); err != nil {
-				t.Fatal(err)
-			}
+		const foreign = "12345678-1234-4234-8234-123456789abc"
+		for _, token := range []string{"x", "x:y", strings.Repeat("x", 36) + ":label", foreign, foreign + ":", "12345678-1234-7234-c234-123456789abc"} {
+			_, err := m.Acquire(bg, driver.Claim{Key: key, Token: token, Owner: token, TTL: ttl})
+			is(t, "Acquire", err)
 			info, err := s.Inspect(bg, name)
 			is(t, "Inspect", err)
 			equal(t, "Token", info.Token, token)

@@ -3,14 +3,12 @@ package engine_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -29,68 +27,64 @@ func (p *restarting) Probe(_ context.Context, due time.Time) uint64 {
 	return p.returns.Load()
 }
 
-// restartingBare is one that renews each lock by itself.
-type restartingBare struct {
-	driver.Protocol
-	driver.Prober
+// restarts makes a server that tells of its restarts, and a strategy on it that renews each lock by itself, or many in one request.
+func restarts(t *testing.T, bulk bool) (*restarting, strategy.Strategy) {
+	t.Helper()
+	r := &restarting{Memory: &lockstest.Memory{}}
+	var p driver.Protocol = r
+	if !bulk {
+		p = struct {
+			driver.Protocol
+			driver.Prober
+		}{r, r}
+	}
+	return r, open(t, p, strategy.Options{TTL: 10 * time.Minute})
 }
 
 // A server restarts without its data. Long before the next renewal is planned the holder knows.
 func TestForgottenLockIsFoundSoon(t *testing.T) {
-	for what, many := range map[string]bool{"one by one": false, "in bulk": true} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := &restarting{Memory: &lockstest.Memory{}}
-				var p driver.Protocol = r
-				if !many {
-					p = restartingBare{bare(r), r}
-				}
-				s := open(t, p, strategy.Options{TTL: 10 * time.Minute})
-				forgotten, kept := take(t, s), takeNamed(t, s, "kept")
-				is(t, "KeepAlive", forgotten.KeepAlive(0))
-				is(t, "KeepAlive", kept.KeepAlive(0))
-				time.Sleep(10 * time.Second)
-				renewals := r.Requests(lockstest.OpExtend, lockstest.OpExtendAll)
-				equal(t, "renewals before", renewals, 0)
-				if n := r.probes.Load(); n > 14 {
-					t.Errorf("probes of two leases in 10s = %d, want one in 0.75s", n)
-				}
-				equal(t, "a probe may take", time.Duration(r.limit.Load()), time.Second)
-				r.Evict(bg, key)
-				r.returns.Add(1)
-				began := time.Now()
-				<-forgotten.Lost()
-				if took := time.Since(began); took > 2*time.Second {
-					t.Errorf("lost after %v, want 2s at most: a probe, and what renewals are spread over", took)
-				}
-				time.Sleep(2 * time.Second)
-				is(t, "Err of a lock that the server still has", kept.Err())
-				renewals = r.Requests(lockstest.OpExtend, lockstest.OpExtendAll)
-				time.Sleep(time.Minute)
-				equal(t, "renewals later", r.Requests(lockstest.OpExtend, lockstest.OpExtendAll), renewals)
+	perRow(t, map[string]bool{"one by one": false, "in bulk": true}, func(t *testing.T, bulk bool) {
+		r, s := restarts(t, bulk)
+		forgotten, kept := take(t, s), takeNamed(t, s, "kept")
+		is(t, "KeepAlive", forgotten.KeepAlive(0))
+		is(t, "KeepAlive", kept.KeepAlive(0))
+		renewals := func() int { return r.Requests(lockstest.OpExtend, lockstest.OpExtendAll) }
+		time.Sleep(10 * time.Second)
+		equal(t, "renewals before", renewals(), 0)
+		between(t, "probes of two leases in 10s, one in 0.75s", r.probes.Load(), 10, 14)
+		equal(t, "a probe may take", time.Duration(r.limit.Load()), time.Second)
+		r.Evict(bg, key)
+		r.returns.Add(1)
+		began := time.Now()
+		<-forgotten.Lost()
+		between(t, "lost after a probe, and what renewals are spread over", time.Since(began), 0, 2*time.Second)
+		time.Sleep(2 * time.Second)
+		is(t, "Err of a lock that the server still has", kept.Err())
+		before := renewals()
+		time.Sleep(time.Minute)
+		equal(t, "renewals later", renewals(), before)
 
-				release(t, kept)
-				time.Sleep(2 * time.Second)
-				probes := r.probes.Load()
-				time.Sleep(time.Minute)
-				equal(t, "probes while nothing is held", r.probes.Load(), probes)
-				again := take(t, s)
-				is(t, "KeepAlive", again.KeepAlive(0))
-				time.Sleep(2 * time.Second)
-				if r.probes.Load() == probes {
-					t.Error("no probes for the next lease")
-				}
-				release(t, again)
-			})
-		})
-	}
+		release(t, kept)
+		time.Sleep(2 * time.Second)
+		probes := r.probes.Load()
+		time.Sleep(time.Minute)
+		equal(t, "probes while nothing is held", r.probes.Load(), probes)
+		again := take(t, s)
+		is(t, "KeepAlive", again.KeepAlive(0))
+		time.Sleep(2 * time.Second)
+		between(t, "probes for the next lease", r.probes.Load()-probes, 1, 3)
+
+		is(t, "Close", s.Close())
+		probes = r.probes.Load()
+		time.Sleep(10 * time.Second)
+		equal(t, "probes after Close", r.probes.Load(), probes)
+	})
 }
 
 // For holders that hold for a moment, or do not renew, the engine probes nothing.
 func TestProbesAreForLeasesKeptAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := &restarting{Memory: &lockstest.Memory{}}
-		s := open(t, r, strategy.Options{TTL: time.Minute})
+		r, s := restarts(t, true)
 		for range 100 {
 			lease := take(t, s)
 			is(t, "KeepAlive", lease.KeepAlive(0))
@@ -108,96 +102,49 @@ func TestProbesAreForLeasesKeptAlive(t *testing.T) {
 
 // The renewals that a restart makes due do not come in one moment, nor in as many requests as there are locks.
 func TestRenewalsAfterARestartAreSpread(t *testing.T) {
-	for what, tt := range map[string]struct {
+	type row struct {
 		bulk           bool
 		locks          int
 		most, requests int // in one moment, and in all
 		restarts       int // of which each probe learns of one
-	}{
+	}
+	perRow(t, map[string]row{
 		"one by one":        {false, 500, 5, 500, 1},
 		"in bulk":           {true, 10_000, 5_000, 100, 1},
 		"one by one, twice": {false, 500, 10, 1000, 2},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				record := record(&m)
-				r := &restarting{Memory: &m}
-				var p driver.Protocol = r
-				if !tt.bulk {
-					p = restartingBare{bare(r), r}
-				}
-				s := open(t, p, strategy.Options{TTL: 10 * time.Minute})
-				var leases []strategy.Lease
-				for i := range tt.locks {
-					lease := takeNamed(t, s, fmt.Sprint(i))
-					is(t, "KeepAlive", lease.KeepAlive(0))
-					leases = append(leases, lease)
-				}
-				time.Sleep(5 * time.Second)
-				began := time.Now()
-				for range tt.restarts {
-					r.returns.Add(1)
-					time.Sleep(750 * ms)
-				}
-				time.Sleep(3 * time.Second)
-				most, requests, renewed := 0, 0, map[string]bool{}
-				at := map[time.Time]int{}
-				for _, e := range record.of(lockstest.OpExtend, lockstest.OpExtendAll) {
-					if e.at.After(began) {
-						requests++
-						at[e.at] += len(e.all)
-						most = max(most, at[e.at])
-					}
-					for _, c := range e.all {
-						renewed[c.Name] = renewed[c.Name] || e.at.Before(began.Add(1750*ms))
-					}
-				}
-				in := 0
-				for _, soon := range renewed {
-					if soon {
-						in++
-					}
-				}
-				equal(t, "renewed within a second of the first probe", in, tt.locks)
-				if most > tt.most {
-					t.Errorf("%d of %d came in one moment, want %d at most", most, tt.locks, tt.most)
-				}
-				if requests > tt.requests {
-					t.Errorf("%d requests for %d locks, want %d at most", requests, tt.locks, tt.requests)
-				}
-				for _, lease := range leases {
-					release(t, lease)
-				}
-			})
-		})
-	}
-}
-
-// A probe under way ends before Close returns, and none comes after it.
-func TestProbeEndsWithClose(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := &restarting{Memory: &lockstest.Memory{}}
-		s, err := engine.New(r, strategy.Options{TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
+	}, func(t *testing.T, row row) {
+		r, s := restarts(t, row.bulk)
+		record := record(r.Memory)
+		leases := keepAll(t, s, row.locks, 0)
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		for range row.restarts {
+			r.returns.Add(1)
+			time.Sleep(750 * ms)
 		}
-		is(t, "KeepAlive", take(t, s).KeepAlive(0))
-		time.Sleep(3500 * ms)
-		is(t, "Close", s.Close())
-		probes := r.probes.Load()
-		time.Sleep(10 * time.Second)
-		equal(t, "probes after Close", r.probes.Load(), probes)
+		time.Sleep(3 * time.Second)
+		most, requests := 0, 0
+		soon, at := map[string]bool{}, map[time.Time]int{}
+		for _, e := range record.of(lockstest.OpExtend, lockstest.OpExtendAll) {
+			requests++
+			at[e.at] += len(e.all)
+			most = max(most, at[e.at])
+			for _, c := range e.all {
+				soon[c.Name] = soon[c.Name] || e.at.Before(began.Add(1750*ms))
+			}
+		}
+		for name, in := range soon {
+			if !in {
+				t.Errorf("%s is renewed later than within a second of the first probe", name)
+			}
+		}
+		equal(t, "renewed", len(soon), row.locks)
+		between(t, "renewals in one moment", most, 1, row.most)
+		between(t, "requests", requests, 1, row.requests)
+		for _, lease := range leases {
+			release(t, lease)
+		}
 	})
-}
-
-func takeNamed(t *testing.T, s strategy.Strategy, name string) strategy.Lease {
-	t.Helper()
-	lease, err := s.NewLock(name).TryAcquire(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
 }
 
 // A demotion is what becomes of the subscriptions to a server that turns into a replica: nothing is heard there any more, and
@@ -247,75 +194,67 @@ func (d *demotion) Probe(context.Context, time.Time) uint64 {
 // demotedMemory is the way of one process to a server in memory, and demotedShares to one of shares.
 type demotedMemory struct {
 	*lockstest.Memory
-	demotion
+	*demotion
 }
 
-func (p *demotedMemory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+func (p demotedMemory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	return p.Memory.Watch(ctx, c, p.heard(fn))
 }
 
 type demotedShares struct {
 	*shares
-	demotion
+	*demotion
 }
 
-func (p *demotedShares) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+func (p demotedShares) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	return p.shares.Watch(ctx, c, p.heard(fn))
 }
 
 // A server becomes a replica while a waiter listens to it and sleeps until the holder's TTL ends. Within a second the waiter
 // asks the new primary, and listens there.
 func TestWaiterLeavesAReplica(t *testing.T) {
-	const ttl, rest = 10 * time.Second, 3 * time.Second
-	memory := func(o strategy.Options) func(*testing.T) (a, b strategy.Strategy, demote func(), probes func() int) {
-		return func(t *testing.T) (strategy.Strategy, strategy.Strategy, func(), func() int) {
-			p := &demotedMemory{Memory: &lockstest.Memory{}}
-			demote := func() { p.begin(); p.BreakWatches() }
-			return open(t, p.Memory, o), open(t, p, o), demote, func() int { return int(p.probes.Load()) }
+	type house func(d *demotion) (server, way driver.Protocol, o strategy.Options, forget func())
+	memory := func(way strategy.Wait) house {
+		return func(d *demotion) (driver.Protocol, driver.Protocol, strategy.Options, func()) {
+			m := &lockstest.Memory{}
+			return m, demotedMemory{m, d}, strategy.Options{Wait: way}, m.BreakWatches
 		}
 	}
-	for what, house := range map[string]func(*testing.T) (a, b strategy.Strategy, demote func(), probes func() int){
-		"queue":        memory(strategy.Options{TTL: ttl, Wait: strategy.WaitQueue}),
-		"notification": memory(strategy.Options{TTL: ttl, Wait: strategy.WaitNotification}),
-		"shares": func(t *testing.T) (strategy.Strategy, strategy.Strategy, func(), func() int) {
-			p := &demotedShares{shares: &shares{limit: 1}}
-			demote := func() {
-				p.begin()
-				p.shares.mu.Lock()
-				defer p.shares.mu.Unlock()
+	perRow(t, map[string]house{
+		"queue":        memory(strategy.WaitQueue),
+		"notification": memory(strategy.WaitNotification),
+		"shares": func(d *demotion) (driver.Protocol, driver.Protocol, strategy.Options, func()) {
+			p := &shares{limit: 1}
+			return p, demotedShares{p, d}, strategy.Options{}, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
 				p.watches = nil
 			}
-			return open(t, p.shares, strategy.Options{TTL: ttl}), open(t, p, strategy.Options{TTL: ttl}), demote, func() int { return int(p.probes.Load()) }
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				for phase := time.Duration(0); phase < time.Second; phase += 90 * ms {
-					a, b, demote, probes := house(t)
-					holder := take(t, a)
-					w := wait(bg, b)
-					time.Sleep(rest + phase)
-					if n := probes(); n < 3 || n > 6 {
-						t.Errorf("probes in %v of waiting = %d, want one or two a second", rest+phase, n)
-					}
-					began := time.Now()
-					demote()
-					release(t, holder)
-					lease := w.got(t)
-					if took := w.at.Sub(began); took > time.Second {
-						t.Errorf("served %v after the server became a replica, want a second at most", took)
-					}
-					again := wait(bg, a) // in the queue, or listening, where the waiter listens now
-					time.Sleep(ms)
-					release(t, lease)
-					release(t, again.got(t))
+	}, func(t *testing.T, house house) {
+		for phase := time.Duration(0); phase < time.Second; phase += 90 * ms {
+			d := &demotion{}
+			server, way, o, forget := house(d)
+			a, b := open(t, server, o), open(t, way, o)
+			holder := take(t, a)
+			w := wait(bg, b)
+			time.Sleep(3*time.Second + phase)
+			between(t, "probes in 3 to 4 seconds of waiting", d.probes.Load(), 3, 6)
+			began := time.Now()
+			d.begin()
+			forget()
+			release(t, holder)
+			lease := w.got(t)
+			between(t, "served after the server became a replica", w.at.Sub(began), 0, time.Second)
+			again := wait(bg, a) // in the queue, or listening, where the waiter listens now
+			time.Sleep(ms)
+			release(t, lease)
+			release(t, again.got(t))
 
-					time.Sleep(2 * time.Second)
-					n := probes()
-					time.Sleep(time.Minute)
-					equal(t, "probes while nobody waits", probes(), n)
-				}
-			})
-		})
-	}
+			time.Sleep(2 * time.Second)
+			n := d.probes.Load()
+			time.Sleep(time.Minute)
+			equal(t, "probes while nobody waits", d.probes.Load(), n)
+		}
+	})
 }
