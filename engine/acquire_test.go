@@ -22,58 +22,31 @@ var bothWays = map[string]func(strategy.Lock, context.Context) (strategy.Lease, 
 	"TryAcquire": strategy.Lock.TryAcquire, "Acquire": strategy.Lock.Acquire,
 }
 
-func TestTryAcquireIsOneRequest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, _, s, lease := holding(t, strategy.Options{})
-		time.Sleep(3 * time.Second)
-		other, err := s.NewLock(name).TryAcquire(bg)
-		var held *strategy.HeldError
-		if !errors.As(err, &held) || other != nil {
-			t.Fatalf("TryAcquire of a held lock = %v, %v, want no lease, and a *HeldError", other, err)
-		}
-		equal(t, "HeldError", *held, strategy.HeldError{Name: name, Holder: lease.Token(), TTL: 7 * time.Second})
-		equal(t, "requests", m.Requests(), 2)
-		release(t, lease)
-		equal(t, "requests", m.Requests(), 3)
-	})
-}
-
 // An attempt that fails is undone if nobody knows its end, whether or not it took effect. Otherwise there is nothing to undo.
 func TestFailedAttempt(t *testing.T) {
-	type row struct {
-		fault lockstest.Fault
-		want  error
-	}
-	for what, row := range map[string]row{
-		"refused": {refused, strategy.ErrRefused}, "unsent": {unsent, strategy.ErrUnsent},
-		"lost request": {lostRequest, strategy.ErrUnknown}, "lost reply": {lostReply, strategy.ErrUnknown},
-	} {
+	perRow(t, failures, func(t *testing.T, f failure) {
 		for call, acquire := range bothWays {
-			t.Run(what+" of "+call, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					m, r, s := served(t, strategy.Options{})
-					r.then(only(lockstest.OpAcquire, row.fault))
-					lease, err := acquire(s.NewLock(name), bg)
-					if lease != nil {
-						t.Errorf("%s = %v, want no lease", call, lease)
-					}
-					is(t, call, err, row.want)
-					isNot(t, call, err, strategy.ErrHeld, strategy.ErrLost)
-					time.Sleep(ttl)
-					if row.want != strategy.ErrUnknown {
-						equal(t, "requests", m.Requests(), 1)
-						return
-					}
-					undo := r.of(lockstest.OpUndo, lockstest.OpRelease)
-					equal(t, "undos", len(undo), 1)
-					equal(t, "which", undo[0].op, lockstest.OpUndo)
-					equal(t, "token undone", undo[0].all[0].Token, r.of(lockstest.OpAcquire)[0].all[0].Token)
-					equal(t, "Grant.IsZero", undo[0].all[0].Grant.IsZero(), true)
-					free(t, m)
-				})
-			})
+			m, r, s := served(t, strategy.Options{})
+			r.then(only(lockstest.OpAcquire, f.fault))
+			lease, err := acquire(s.NewLock(name), bg)
+			if lease != nil {
+				t.Errorf("%s = %v, want no lease", call, lease)
+			}
+			is(t, call, err, f.want)
+			isNot(t, call, err, strategy.ErrHeld, strategy.ErrLost)
+			time.Sleep(ttl)
+			if f.want != strategy.ErrUnknown {
+				equal(t, "requests", m.Requests(), 1)
+				continue
+			}
+			undo := r.of(lockstest.OpUndo, lockstest.OpRelease)
+			equal(t, "undos", len(undo), 1)
+			equal(t, "which", undo[0].op, lockstest.OpUndo)
+			equal(t, "token undone", undo[0].all[0].Token, r.of(lockstest.OpAcquire)[0].all[0].Token)
+			equal(t, "Grant.IsZero", undo[0].all[0].Grant.IsZero(), true)
+			free(t, m)
 		}
-	}
+	})
 }
 
 // A grant whose validity is over when it arrives is of no use to anybody. Acquire goes on.
@@ -107,30 +80,26 @@ func TestGrantLaterThanItsValidity(t *testing.T) {
 
 // With RetryOnError a wait goes on while the servers fail, by attempts with tokens of their own, and says at its end how.
 func TestRetryOnError(t *testing.T) {
-	for want, fault := range failures {
-		t.Run(want.Error(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, r, s := served(t, strategy.Options{RetryOnError: true, Label: "me"})
-				r.then(only(lockstest.OpAcquire, fault))
-				ctx, cancel := context.WithTimeoutCause(bg, 30*time.Second, errors.New("why"))
-				defer cancel()
-				_, err := s.NewLock(name).Acquire(ctx)
-				is(t, "Acquire that gave up", err, want, context.DeadlineExceeded, context.Cause(ctx))
-				isNot(t, "Acquire that gave up", err, strategy.ErrHeld)
-				seen := map[string]bool{}
-				for _, a := range r.of(lockstest.OpAcquire) {
-					seen[a.all[0].Token] = true
-				}
-				between(t, "attempts", len(r.of(lockstest.OpAcquire)), 50, 1000)
-				equal(t, "different tokens", len(seen), len(r.of(lockstest.OpAcquire)))
+	perRow(t, failures, func(t *testing.T, f failure) {
+		_, r, s := served(t, strategy.Options{RetryOnError: true, Label: "me"})
+		r.then(only(lockstest.OpAcquire, f.fault))
+		ctx, cancel := context.WithTimeoutCause(bg, 30*time.Second, errors.New("why"))
+		defer cancel()
+		_, err := s.NewLock(name).Acquire(ctx)
+		is(t, "Acquire that gave up", err, f.want, context.DeadlineExceeded, context.Cause(ctx))
+		isNot(t, "Acquire that gave up", err, strategy.ErrHeld)
+		seen := map[string]bool{}
+		for _, a := range r.of(lockstest.OpAcquire) {
+			seen[a.all[0].Token] = true
+		}
+		between(t, "attempts", len(r.of(lockstest.OpAcquire)), 50, 1000)
+		equal(t, "different tokens", len(seen), len(r.of(lockstest.OpAcquire)))
 
-				w := wait(bg, s)
-				time.Sleep(time.Minute)
-				r.then(nil)
-				release(t, w.got(t))
-			})
-		})
-	}
+		w := wait(bg, s)
+		time.Sleep(time.Minute)
+		r.then(nil)
+		release(t, w.got(t))
+	})
 }
 
 // The wait that ends says both why the lock was not available and why it ended.
@@ -141,45 +110,22 @@ func TestWaitEndsWithContext(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(bg, 4*time.Second, why)
 		defer cancel()
 		start := time.Now()
-		for i, w := range []*waiter{wait(ctx, s), wait(ctx, s), wait(ctx, s)} {
+		want := strategy.HeldError{Name: name, Holder: lease.Token(), TTL: 6 * time.Second}
+		for _, w := range []*waiter{wait(ctx, s), wait(ctx, s)} {
 			<-w.done
-			what := fmt.Sprintf("Acquire of waiter %d", i)
-			is(t, what, w.err, strategy.ErrHeld, context.DeadlineExceeded, why)
-			isNot(t, what, w.err, strategy.ErrUnknown)
+			is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded, why)
+			isNot(t, "Acquire", w.err, strategy.ErrUnknown)
 			var held *strategy.HeldError
-			if !errors.As(w.err, &held) || *held != (strategy.HeldError{Name: name, Holder: lease.Token(), TTL: 6 * time.Second}) {
-				t.Errorf("%s = %v, want the holder %s with 6s left", what, w.err, lease.Token())
+			if !errors.As(w.err, &held) || *held != want {
+				t.Errorf("Acquire = %v, want %+v", w.err, want)
 			}
-			equal(t, what+" ended after", w.at.Sub(start), 4*time.Second)
+			equal(t, "Acquire ended after", w.at.Sub(start), 4*time.Second)
 		}
 		synctest.Wait() // who queued withdraws in the background
 		left, _ := m.Leftovers(bg, key)
 		equal(t, "left at the server", fmt.Sprint(left), "[key "+key+"]")
 		release(t, lease)
 	})
-}
-
-// When ctx ends the first attempt nobody knows what the servers did: that is not "held". (For later ones see
-// TestWaitEndsDuringAQuestion.)
-func TestContextEndsTheFirstAttempt(t *testing.T) {
-	for what, acquire := range bothWays {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m, r, s := served(t, strategy.Options{})
-				r.then(only(lockstest.OpAcquire, slow(100*ms, 0)))
-				why := errors.New("why")
-				ctx, cancel := context.WithTimeoutCause(bg, 50*ms, why)
-				defer cancel()
-				start := time.Now()
-				_, err := acquire(s.NewLock(name), ctx)
-				since(t, what+" took", start, 50*ms)
-				is(t, what, err, strategy.ErrUnknown, context.DeadlineExceeded, why)
-				isNot(t, what, err, strategy.ErrHeld, context.Canceled)
-				time.Sleep(time.Second)
-				free(t, m)
-			})
-		})
-	}
 }
 
 func TestInspectAndForceRelease(t *testing.T) {

@@ -65,18 +65,6 @@ func TestClose(t *testing.T) {
 			equal(t, "entries scheduled", engine.Scheduled(s), 0)
 			is(t, "Release", lease.Release(bg), lease.Err())
 		},
-		"what would be undone is left to its TTL": func(t *testing.T) {
-			m, _, s, lease := holding(t, strategy.Options{})
-			time.Sleep(time.Second)
-			m.Intercept(lostReply)
-			is(t, "Extend", lease.Extend(bg), strategy.ErrUnknown)
-			is(t, "Close", s.Close())
-			<-lease.Lost()
-			is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrUnknown)
-			time.Sleep(2 * ttl)
-			equal(t, "requests", m.Requests(), 2)
-			equal(t, "under way", engine.UnderWay(s), 0)
-		},
 		"a lease that is released is over here, though no server learns it": func(t *testing.T) {
 			var last strategy.Event
 			m, _, s, lease := holding(t, strategy.Options{Observe: func(e strategy.Event) { last = e }})
@@ -174,20 +162,6 @@ func TestClose(t *testing.T) {
 				is(t, "Acquire", w.err, strategy.ErrClosed)
 			}
 			time.Sleep(2 * time.Second)
-		},
-		"a renewal under way ends; no other begins": func(t *testing.T) {
-			_, r, s, lease := holding(t, strategy.Options{})
-			time.Sleep(half)
-			r.then(slow(0, 500*ms))
-			is(t, "KeepAlive", lease.KeepAlive(0)) // which is overdue
-			synctest.Wait()
-			renewal := time.Now()
-			is(t, "Close", s.Close())
-			since(t, "Close ended after the renewal began", renewal, 500*ms)
-			<-lease.Lost()
-			since(t, "Lost after the renewal began", renewal, valid)
-			equal(t, "renewals", len(r.of(lockstest.OpExtendAll)), 1)
-			is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrClosed)
 		},
 		"a release that Close overtakes passes the lock on to nobody, although a waiter has not left the line yet": func(t *testing.T) {
 			m := reentrant()

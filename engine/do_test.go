@@ -25,67 +25,49 @@ func never(t *testing.T) func(context.Context, strategy.Lease) error {
 
 // Whatever fn does, the lock is kept until then, and free when Do returns, and its context is over before.
 func TestDoEnds(t *testing.T) {
+	type work struct {
+		m   *lockstest.Memory
+		s   engine.Strategy
+		ctx context.Context
+		l   strategy.Lease
+	}
 	type row struct {
-		fn   func(m *lockstest.Memory, s engine.Strategy, ctx context.Context, l strategy.Lease) error
+		fn   func(work) error
 		want []error
 		not  error
 	}
-	evicted := func(m *lockstest.Memory, ctx context.Context) { m.Evict(bg, key); <-ctx.Done() }
+	evicted := func(w work) { w.m.Evict(bg, key); <-w.ctx.Done() }
 	perRow(t, map[string]row{
-		"works long": {fn: func(_ *lockstest.Memory, _ engine.Strategy, ctx context.Context, l strategy.Lease) error {
-			time.Sleep(time.Minute)
-			return errors.Join(ctx.Err(), l.Err())
-		}},
-		"fails": {func(*lockstest.Memory, engine.Strategy, context.Context, strategy.Lease) error { return errWork },
+		"works long": {fn: func(w work) error { time.Sleep(time.Minute); return errors.Join(w.ctx.Err(), w.l.Err()) }},
+		"fails":      {func(work) error { return errWork }, []error{errWork}, strategy.ErrReleased},
+		"releases":   {fn: func(w work) error { return w.l.Release(bg) }},
+		"releases and fails": {func(w work) error { return errors.Join(errWork, w.l.Release(bg)) },
 			[]error{errWork}, strategy.ErrReleased},
-		"releases": {fn: func(_ *lockstest.Memory, _ engine.Strategy, _ context.Context, l strategy.Lease) error {
-			return l.Release(bg)
-		}},
-		"releases and fails": {func(_ *lockstest.Memory, _ engine.Strategy, _ context.Context, l strategy.Lease) error {
-			return errors.Join(errWork, l.Release(bg))
-		}, []error{errWork}, strategy.ErrReleased},
-		"says that it was released": {func(_ *lockstest.Memory, _ engine.Strategy, ctx context.Context, l strategy.Lease) error {
-			l.Release(bg)
-			return context.Cause(ctx)
-		}, []error{strategy.ErrReleased}, strategy.ErrLost},
-		"loses and says nothing": {func(m *lockstest.Memory, _ engine.Strategy, ctx context.Context, _ strategy.Lease) error {
-			evicted(m, ctx)
-			return nil
-		}, []error{strategy.ErrLost}, strategy.ErrReleased},
-		"loses and says so": {func(m *lockstest.Memory, _ engine.Strategy, ctx context.Context, _ strategy.Lease) error {
-			evicted(m, ctx)
-			return context.Cause(ctx)
-		}, []error{strategy.ErrLost}, strategy.ErrReleased},
-		"loses and fails": {func(m *lockstest.Memory, _ engine.Strategy, ctx context.Context, _ strategy.Lease) error {
-			evicted(m, ctx)
-			return errWork
-		}, []error{strategy.ErrLost, errWork}, nil},
-		"loses without noticing": {func(m *lockstest.Memory, _ engine.Strategy, _ context.Context, _ strategy.Lease) error {
-			return m.Evict(bg, key)
-		}, []error{strategy.ErrLost}, nil},
-		"release fails": {func(m *lockstest.Memory, _ engine.Strategy, _ context.Context, _ strategy.Lease) error {
-			m.Intercept(only(lockstest.OpRelease, refused))
-			return errWork
-		}, []error{errWork, strategy.ErrRefused}, nil},
-		"maximum hold": {func(_ *lockstest.Memory, _ engine.Strategy, ctx context.Context, l strategy.Lease) error {
-			is(t, "KeepAlive", l.KeepAlive(15*time.Second))
-			<-ctx.Done()
-			return ctx.Err()
+		"says that it was released": {func(w work) error { w.l.Release(bg); return context.Cause(w.ctx) },
+			[]error{strategy.ErrReleased}, strategy.ErrLost},
+		"loses and says nothing": {func(w work) error { evicted(w); return nil }, []error{strategy.ErrLost}, strategy.ErrReleased},
+		"loses and says so":      {func(w work) error { evicted(w); return context.Cause(w.ctx) }, []error{strategy.ErrLost}, strategy.ErrReleased},
+		"loses and fails":        {func(w work) error { evicted(w); return errWork }, []error{strategy.ErrLost, errWork}, nil},
+		"loses without noticing": {func(w work) error { return w.m.Evict(bg, key) }, []error{strategy.ErrLost}, nil},
+		"release fails": {func(w work) error { w.m.Intercept(only(lockstest.OpRelease, refused)); return errWork },
+			[]error{errWork, strategy.ErrRefused}, nil},
+		"maximum hold": {func(w work) error {
+			is(t, "KeepAlive", w.l.KeepAlive(15*time.Second))
+			<-w.ctx.Done()
+			return w.ctx.Err()
 		}, []error{strategy.ErrLost, context.Canceled}, nil},
-		"closes": {func(_ *lockstest.Memory, s engine.Strategy, ctx context.Context, _ strategy.Lease) error {
-			return errors.Join(s.Close(), ctx.Err())
-		}, []error{strategy.ErrClosed}, strategy.ErrLost},
-		"closes, and works on until the loss": {func(_ *lockstest.Memory, s engine.Strategy, ctx context.Context, _ strategy.Lease) error {
-			s.Close()
+		"closes": {func(w work) error { return errors.Join(w.s.Close(), w.ctx.Err()) }, []error{strategy.ErrClosed}, strategy.ErrLost},
+		"closes, and works on until the loss": {func(w work) error {
+			w.s.Close()
 			time.Sleep(time.Minute)
-			return context.Cause(ctx)
+			return context.Cause(w.ctx)
 		}, []error{strategy.ErrClosed, strategy.ErrLost}, nil},
 	}, func(t *testing.T, row row) {
 		m, _, s := served(t, strategy.Options{})
 		var inner context.Context
 		err := strategy.Do(bg, s.NewLock(name), func(ctx context.Context, l strategy.Lease) error {
 			inner = ctx
-			return row.fn(m, s, ctx, l)
+			return row.fn(work{m, s, ctx, l})
 		})
 		equal(t, "entries scheduled", engine.Scheduled(s), 0)
 		is(t, "Do", err, row.want...)

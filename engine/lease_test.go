@@ -177,35 +177,31 @@ func TestContextEndsWithTheLease(t *testing.T) {
 
 // An Extend that failed leaves the lease as it was, to be tried again.
 func TestExtendFails(t *testing.T) {
-	for want, fault := range failures {
-		t.Run(want.Error(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, r, _, lease := holding(t, strategy.Options{})
-				lost, deadline := lease.Lost(), lease.Deadline()
-				r.then(fault)
-				time.Sleep(time.Second)
-				err := lease.Extend(bg)
-				is(t, "Extend", err, want)
-				isNot(t, "Extend", err, strategy.ErrLost)
-				equal(t, "RenewalErr", lease.RenewalErr(), err)
-				is(t, "Err", lease.Err())
-				equal(t, "deadline", lease.Deadline(), deadline)
-				r.then(nil)
-				time.Sleep(time.Second)
-				equal(t, "renewals that nobody asked for", len(r.of(lockstest.OpExtend, lockstest.OpExtendAll)), 1)
-				is(t, "Extend", lease.Extend(bg))
-				is(t, "RenewalErr", lease.RenewalErr())
+	perRow(t, failures, func(t *testing.T, f failure) {
+		_, r, _, lease := holding(t, strategy.Options{})
+		lost, deadline := lease.Lost(), lease.Deadline()
+		r.then(f.fault)
+		time.Sleep(time.Second)
+		err := lease.Extend(bg)
+		is(t, "Extend", err, f.want)
+		isNot(t, "Extend", err, strategy.ErrLost)
+		equal(t, "RenewalErr", lease.RenewalErr(), err)
+		is(t, "Err", lease.Err())
+		equal(t, "deadline", lease.Deadline(), deadline)
+		r.then(nil)
+		time.Sleep(time.Second)
+		equal(t, "renewals that nobody asked for", len(r.of(lockstest.OpExtend, lockstest.OpExtendAll)), 1)
+		is(t, "Extend", lease.Extend(bg))
+		is(t, "RenewalErr", lease.RenewalErr())
 
-				r.then(fault)
-				time.Sleep(half)
-				err = lease.Extend(bg)
-				<-lost
-				is(t, "Err", lease.Err(), strategy.ErrLost, want, err)
-				synctest.Wait()
-				equal(t, "the renewal is undone", len(r.of(lockstest.OpUndo)) > 0, want == strategy.ErrUnknown)
-			})
-		})
-	}
+		r.then(f.fault)
+		time.Sleep(half)
+		err = lease.Extend(bg)
+		<-lost
+		is(t, "Err", lease.Err(), strategy.ErrLost, f.want, err)
+		synctest.Wait()
+		equal(t, "the renewal is undone", len(r.of(lockstest.OpUndo)) > 0, f.want == strategy.ErrUnknown)
+	})
 }
 
 // How a lease ends by its user's wish.
@@ -287,24 +283,20 @@ func TestReleaseWaitsForARenewal(t *testing.T) {
 
 // A release that is not certain is repeated in the background until it is.
 func TestReleaseIsRepeated(t *testing.T) {
-	for want, fault := range failures {
-		t.Run(want.Error(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m, r, s, lease := holding(t, strategy.Options{})
-				r.then(fault)
-				is(t, "Release", lease.Release(bg), want)
-				is(t, "second Release", lease.Release(bg), strategy.ErrReleased)
-				is(t, "Err", lease.Err(), strategy.ErrReleased)
-				time.Sleep(3*time.Second + ms)
-				r.then(nil)
-				n := len(r.of(lockstest.OpUndo))
-				time.Sleep(op / 4)
-				equal(t, "undos until it is certain", len(r.of(lockstest.OpUndo)), n+1)
-				equal(t, "under way", engine.UnderWay(s), 0)
-				free(t, m)
-			})
-		})
-	}
+	perRow(t, failures, func(t *testing.T, f failure) {
+		m, r, s, lease := holding(t, strategy.Options{})
+		r.then(f.fault)
+		is(t, "Release", lease.Release(bg), f.want)
+		is(t, "second Release", lease.Release(bg), strategy.ErrReleased)
+		is(t, "Err", lease.Err(), strategy.ErrReleased)
+		time.Sleep(3*time.Second + ms)
+		r.then(nil)
+		n := len(r.of(lockstest.OpUndo))
+		time.Sleep(op / 4)
+		equal(t, "undos until it is certain", len(r.of(lockstest.OpUndo)), n+1)
+		equal(t, "under way", engine.UnderWay(s), 0)
+		free(t, m)
+	})
 }
 
 // A lock handed over: the old lease is over, the new one holds, with a fence of its own where the algorithm issues one.
@@ -403,19 +395,27 @@ func TestRenewalKeepsTheGrant(t *testing.T) {
 
 // All methods at once, on a lease that is released and on one that is lost.
 func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
-	lost := func(_ engine.Strategy, l strategy.Lease) error { <-l.Lost(); return l.Err() }
 	type end struct {
-		now  func(engine.Strategy, strategy.Lease) error
-		want error // of all who end it but one; nil: of that one, too
-		all  bool  // of all
-		prep func(*lockstest.Memory)
+		now  func(*lockstest.Memory, engine.Strategy, strategy.Lease) error
+		want error // what all get who end it, but one
 	}
 	perRow(t, map[string]end{
-		"release":       {now: func(_ engine.Strategy, l strategy.Lease) error { return l.Release(bg) }, want: strategy.ErrReleased},
-		"detach":        {now: func(_ engine.Strategy, l strategy.Lease) error { _, err := l.Detach(); return err }, want: strategy.ErrReleased},
-		"deadline":      {now: lost, want: strategy.ErrLost, all: true, prep: func(m *lockstest.Memory) { m.Intercept(unsent) }},
-		"server's word": {now: lost, want: strategy.ErrLost, all: true, prep: func(m *lockstest.Memory) { m.Evict(bg, key) }},
-		"close":         {now: func(s engine.Strategy, _ strategy.Lease) error { return s.Close() }},
+		"release": {func(_ *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error { return l.Release(bg) }, strategy.ErrReleased},
+		"detach": {func(_ *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error { _, err := l.Detach(); return err },
+			strategy.ErrReleased},
+		"deadline": {func(m *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error {
+			m.Intercept(unsent)
+			<-l.Lost()
+			return l.Err()
+		},
+			strategy.ErrLost},
+		"server's word": {func(m *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error {
+			m.Evict(bg, key)
+			<-l.Lost()
+			return l.Err()
+		},
+			strategy.ErrLost},
+		"close": {func(_ *lockstest.Memory, s engine.Strategy, _ strategy.Lease) error { return s.Close() }, nil},
 	}, func(t *testing.T, end end) {
 		m, r, s, lease := holding(t, strategy.Options{TTL: 100 * ms, Observe: func(strategy.Event) {}})
 		r.then(slow(ms, ms))
@@ -434,22 +434,14 @@ func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		time.Sleep(20*ms + 1)
-		if end.prep != nil {
-			end.prep(m)
-		}
-		ended := make(chan error, 4)
 		for range 4 {
-			all.Go(func() { ended <- end.now(s, lease) })
+			all.Go(func() {
+				if err := end.now(m, s, lease); err != nil {
+					is(t, "the end", err, end.want)
+				}
+			})
 		}
 		all.Wait()
-		others := 0
-		for range 4 {
-			if err := <-ended; err != nil {
-				is(t, "the end", err, end.want)
-				others++
-			}
-		}
-		equal(t, "calls that found it ended", others, map[bool]int{true: 3}[end.want != nil]+map[bool]int{true: 1}[end.all])
 		if lease.Err() == nil {
 			<-lease.Lost()
 		}

@@ -82,12 +82,6 @@ func TestEvents(t *testing.T) {
 				time.Sleep(time.Second)
 				release(t, lease)
 			}},
-		"held": {"asked 0s, attempt 1 0s Held, held 1 0s Held, missed 0s Held",
-			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
-				m.Acquire(bg, rival)
-				_, err := s.NewLock(name).TryAcquire(bg)
-				is(t, "TryAcquire", err, strategy.ErrHeld)
-			}},
 		"waited": {waits + "attempt 3 1ms, acquired 3 3.002s, released 2ms",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 				m.Acquire(bg, rival)
@@ -123,12 +117,6 @@ func TestEvents(t *testing.T) {
 				is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
 				is(t, "Release", lease.Release(bg), strategy.ErrLost)
 			}},
-		"lost by the server's word at the release": {begun + "released 0s Lost",
-			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
-				lease := take(t, s)
-				m.Evict(bg, key)
-				is(t, "Release", lease.Release(bg), strategy.ErrLost)
-			}},
 		"renewals that fail": {begun + "renewal-failed 0s Unsent, renewal-failed 0s Unsent, lost 9.898s Lost Unsent",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 				lease := take(t, s)
@@ -154,14 +142,6 @@ func TestEvents(t *testing.T) {
 					m.Intercept(fault)
 					s.NewLock(name).Acquire(bg)
 				}
-			}},
-		"release of unknown outcome": {begun + "released 0s Unknown",
-			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
-				lease := take(t, s)
-				m.Intercept(lostReply)
-				is(t, "Release", lease.Release(bg), strategy.ErrUnknown)
-				m.Intercept(nil)
-				is(t, "Release", lease.Release(bg), strategy.ErrReleased)
 			}},
 		"detached, adopted and lapsed": {begun + "released 0s, asked 0s, acquired 1 3ms, lost 9.898s Lost",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
@@ -195,18 +175,6 @@ func TestEvents(t *testing.T) {
 					t.Errorf("Adopt = %v, want no lease", lease)
 				}
 				free(t, m)
-			}},
-		"closed and released": {begun + "released 0s Closed",
-			func(t *testing.T, _ *lockstest.Memory, s strategy.Strategy) {
-				lease := take(t, s)
-				is(t, "Close", s.Close())
-				is(t, "Release", lease.Release(bg), strategy.ErrClosed)
-			}},
-		"closed and lost": {begun + "lost 9.898s Lost",
-			func(t *testing.T, _ *lockstest.Memory, s strategy.Strategy) {
-				take(t, s)
-				is(t, "Close", s.Close())
-				time.Sleep(ttl)
 			}},
 	}, func(t *testing.T, story story) {
 		var m lockstest.Memory
