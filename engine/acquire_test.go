@@ -146,10 +146,7 @@ func TestInspectAndForceRelease(t *testing.T) {
 		is(t, "ForceRelease", s.ForceRelease(bg, seen))
 		equal(t, "FenceTTL for ForceRelease, which may grant", r.of(lockstest.OpForceRelease)[0].all[0].FenceTTL, 24*time.Hour)
 		is(t, "Err of who does not know yet", a.Err())
-		b := take(t, s)
-		is(t, "ForceRelease of what was seen before", s.ForceRelease(bg, seen), strategy.ErrLost)
-		equal(t, "holder", holds(m, key), b.Token())
-		release(t, b)
+		release(t, take(t, s))
 
 		is(t, "Check", s.Check(bg))
 		m.Intercept(refused)
@@ -177,7 +174,6 @@ func TestWith(t *testing.T) {
 		})
 		is(t, "With", err)
 		c := take(t, labelled)
-		equal(t, "validity", time.Until(c.Deadline()), valid)
 		equal(t, "acquired", acquired, 1)
 		if !strings.HasSuffix(c.Token(), ":two") {
 			t.Errorf("Token() = %s, want the label at its end", c.Token())
@@ -190,6 +186,7 @@ func TestWith(t *testing.T) {
 		_, err = s.With(func(o *strategy.Options) { o.TTL = 1 })
 		says(t, "With(TTL: 1ns)", err, "allowed")
 		a := take(t, other)
+		equal(t, "validity", time.Until(a.Deadline()), valid)
 		equal(t, "length of the token", len(a.Token()), 36)
 		w1, w2 := wait(bg, s), wait(bg, other)
 		equal(t, "waiting", engine.Waiting(s, key), 2)
@@ -213,26 +210,22 @@ func TestExclusionUnderFaults(t *testing.T) {
 		var mu sync.Mutex
 		inside := map[strategy.Lease]string{}
 		held, lost := 0, 0
-		hold := func(l strategy.Lease, owner string, work time.Duration) {
+		use := func(l strategy.Lease, owner string, work func()) {
 			mu.Lock()
 			for other, whose := range inside {
 				if whose != owner && l.Err() == nil && other.Err() == nil {
 					t.Errorf("%s and %s hold the lock at once", other.Token(), l.Token())
 				}
 			}
-			inside[l], held = owner, held+1
+			inside[l] = owner
 			mu.Unlock()
-			select {
-			case <-time.After(work):
-			case <-l.Lost():
-				mu.Lock()
-				lost++
-				mu.Unlock()
-			}
-		}
-		leave := func(l strategy.Lease) {
+			work()
 			mu.Lock()
 			delete(inside, l)
+			held++
+			if l.Err() != nil {
+				lost++
+			}
 			mu.Unlock()
 			l.Release(bg)
 		}
@@ -263,23 +256,19 @@ func TestExclusionUnderFaults(t *testing.T) {
 						if j%3 > 0 {
 							lease.KeepAlive(0)
 						}
-						hold(lease, owner, time.Duration(j%5)*100*ms)
-						if inner, err := s.NewLock(name).TryAcquire(as(owner)); err == nil {
-							hold(inner, owner, ms)
-							leave(inner)
-						}
-						leave(lease)
+						use(lease, owner, func() {
+							time.Sleep(time.Duration(j%5) * 100 * ms)
+							if inner, err := s.NewLock(name).TryAcquire(as(owner)); err == nil {
+								use(inner, owner, func() { time.Sleep(ms) })
+							}
+						})
 					}
 				})
 			}
 		}
 		all.Wait()
-		if held < 8*4*8 {
-			t.Errorf("acquisitions = %d, want those of all who do not give up", held)
-		}
-		if lost == 0 {
-			t.Error("leases lost = 0, want some: the faults do nothing")
-		}
+		between(t, "acquisitions, those of all who do not give up, and more", held, 8*4*8, 2*8*4*10)
+		between(t, "leases lost by the faults", lost, 1, held)
 		m.Intercept(nil)
 		time.Sleep(time.Second)
 		leftovers(t, &m)

@@ -50,22 +50,6 @@ func TestHandOverLimit(t *testing.T) {
 // What a direct grant, a plain grant and a place in the queue have in common.
 func TestTwins(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
-		"a plain grant blocks the line as a direct one does": func(t *testing.T) {
-			m, r, s := served(t, strategy.Options{NoHandOver: true})
-			forgotten(t, m)
-			first, second := wait(bg, s), wait(bg, s)
-			l := first.got(t)
-			before := r.count()
-			ctx, cancel := context.WithTimeout(bg, time.Second)
-			defer cancel()
-			_, err := s.NewLock(name).Acquire(ctx)
-			heldBy(t, "Acquire", err, l.Token())
-			equal(t, "requests while the line is blocked", r.count()-before, 0)
-			release(t, l)
-			release(t, second.got(t))
-			equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
-			leftovers(t, m)
-		},
 		"a direct grant for the whole TTL is extended, too: only a message says that it was made": func(t *testing.T) {
 			m, r, a := served(t, strategy.Options{TTL: successorTTL})
 			b := open(t, m, strategy.Options{TTL: successorTTL})

@@ -235,23 +235,6 @@ func TestRelease(t *testing.T) {
 			equal(t, "releases", len(r.of(lockstest.OpRelease, lockstest.OpUndo)), 1)
 			equal(t, "holder", holds(m, key), other.Token())
 		},
-		"it bears the last grant, also that of the renewal that it waited for": func(t *testing.T) {
-			p := &scripted{}
-			lease := take(t, open(t, p, strategy.Options{}))
-			time.Sleep(time.Second)
-			begun := time.Now()
-			p.extend = func(driver.Claim) (driver.Grant, error) {
-				time.Sleep(500 * ms)
-				return driver.Grant{}, nil
-			}
-			p.release = func(c driver.Claim) error {
-				equal(t, "last grant", c.Grant, driver.Grant{Start: begun, TTL: ttl})
-				return nil
-			}
-			go lease.Extend(bg)
-			synctest.Wait()
-			release(t, lease)
-		},
 	})
 }
 
@@ -395,28 +378,7 @@ func TestRenewalKeepsTheGrant(t *testing.T) {
 
 // All methods at once, on a lease that is released and on one that is lost.
 func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
-	type end struct {
-		now  func(*lockstest.Memory, engine.Strategy, strategy.Lease) error
-		want error // what all get who end it, but one
-	}
-	perRow(t, map[string]end{
-		"release": {func(_ *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error { return l.Release(bg) }, strategy.ErrReleased},
-		"detach": {func(_ *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error { _, err := l.Detach(); return err },
-			strategy.ErrReleased},
-		"deadline": {func(m *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error {
-			m.Intercept(unsent)
-			<-l.Lost()
-			return l.Err()
-		},
-			strategy.ErrLost},
-		"server's word": {func(m *lockstest.Memory, _ engine.Strategy, l strategy.Lease) error {
-			m.Evict(bg, key)
-			<-l.Lost()
-			return l.Err()
-		},
-			strategy.ErrLost},
-		"close": {func(_ *lockstest.Memory, s engine.Strategy, _ strategy.Lease) error { return s.Close() }, nil},
-	}, func(t *testing.T, end end) {
+	perRow(t, map[string]error{"released": strategy.ErrReleased, "lost": strategy.ErrLost}, func(t *testing.T, end error) {
 		m, r, s, lease := holding(t, strategy.Options{TTL: 100 * ms, Observe: func(strategy.Event) {}})
 		r.then(slow(ms, ms))
 		calls := []func(){
@@ -434,17 +396,22 @@ func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		time.Sleep(20*ms + 1)
-		for range 4 {
-			all.Go(func() {
-				if err := end.now(m, s, lease); err != nil {
-					is(t, "the end", err, end.want)
-				}
-			})
-		}
-		all.Wait()
-		if lease.Err() == nil {
+		if end == strategy.ErrLost {
+			m.Evict(bg, key)
 			<-lease.Lost()
 		}
+		errs := make(chan error, 4)
+		for range cap(errs) {
+			all.Go(func() { errs <- lease.Release(bg) })
+			all.Go(func() { lease.Detach() })
+		}
+		all.Wait()
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				is(t, "Release", err, end)
+			}
+		}
+		is(t, "Err", lease.Err(), end)
 		equal(t, "entries scheduled", engine.Scheduled(s), 0)
 		time.Sleep(time.Second)
 	})

@@ -339,7 +339,8 @@ func TestWaitWithoutAnAnswer(t *testing.T) {
 // To a waiter whose process has held the lock all the time the lock is held, also in the moment of a release, when nobody has
 // asked the servers who holds it.
 func TestWaitBehindItsOwnProcess(t *testing.T) {
-	perRow(t, map[string]strategy.Wait{"with a queue": strategy.WaitQueue, "without": strategy.WaitPoll}, func(t *testing.T, way strategy.Wait) {
+	ways := map[string]strategy.Wait{"with a queue": strategy.WaitQueue, "without": strategy.WaitPoll}
+	perRow(t, ways, func(t *testing.T, way strategy.Wait) {
 		_, r, s := served(t, strategy.Options{Wait: way})
 		r.then(slow(op/2, 0))
 		holder, next := wait(bg, s), wait(bg, s)

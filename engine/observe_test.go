@@ -190,28 +190,21 @@ func TestEvents(t *testing.T) {
 // answer ends the count.
 func TestEventRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var retries []strategy.Event
+		retries := make(chan strategy.Event, 10)
 		m, _, s := served(t, strategy.Options{RetryOnError: true, Wait: strategy.WaitPoll, Observe: func(e strategy.Event) {
-			mu.Lock()
-			defer mu.Unlock()
 			if e.Kind == strategy.EventRetry {
-				retries = append(retries, e)
+				retries <- e
 			}
 		}})
 		wants := func(what string, faults ...error) {
 			t.Helper()
 			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
 			equal(t, what, len(retries), len(faults))
-			for i, e := range retries {
-				is(t, what, e.Err, faults[i])
-				if e.Name != name || e.Token != "" || e.Attempt < 10 || e.Context == nil {
-					t.Errorf("%s: event %+v", what, e)
+			for range len(retries) {
+				if e := <-retries; !errors.Is(e.Err, faults[0]) || e.Name != name || e.Token != "" || e.Attempt < 10 || e.Context == nil {
+					t.Errorf("%s: event %+v, want %v", what, e, faults[0])
 				}
 			}
-			retries = nil
 		}
 		ctx, cancel := context.WithCancel(bg)
 		m.Intercept(unsent)

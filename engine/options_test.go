@@ -39,8 +39,8 @@ func TestOptionsRefused(t *testing.T) {
 		{&m, strategy.Options{FenceTTL: 2*ttl - ms}, []string{"Options.FenceTTL", "19.999s", "whole milliseconds from twice the TTL of 10s on",
 			"0 for the greater of 24h and that", "less than 0 for ever"}},
 		{&m, strategy.Options{FenceTTL: 2*ttl + 1}, []string{"Options.FenceTTL", "20.000000001s", "whole milliseconds"}},
-		{bare(&m), strategy.Options{Wait: strategy.WaitNotification}, []string{strategy.ErrUnsupported.Error(), "allowed are WaitBest and WaitPoll"}},
-		{bare(&m), strategy.Options{Wait: strategy.WaitQueue}, []string{strategy.ErrUnsupported.Error(), "allowed are WaitBest and WaitPoll"}},
+		{bare(&m), strategy.Options{Wait: strategy.WaitNotification}, []string{"by this algorithm; allowed are WaitBest and WaitPoll"}},
+		{bare(&m), strategy.Options{Wait: strategy.WaitQueue}, []string{"by this algorithm; allowed are WaitBest and WaitPoll"}},
 		{&scriptedTeller{}, strategy.Options{Wait: strategy.WaitQueue}, []string{"allowed are WaitBest, WaitNotification and WaitPoll"}},
 	} {
 		s, err := engine.New(tt.p, tt.o)

@@ -147,102 +147,67 @@ func TestRenewalsAfterARestartAreSpread(t *testing.T) {
 	})
 }
 
-// A demotion is what becomes of the subscriptions to a server that turns into a replica: nothing is heard there any more, and
-// a probe finds that out.
-type demotion struct {
+// demoted is the way of one process to a server that turns into a replica: nothing is heard of it there any more, and a probe
+// finds that out.
+type demoted struct {
+	*lockstest.Memory
+	probes atomic.Int32
+
 	mu       sync.Mutex
-	demoted  bool
+	silent   bool
 	watchers []func(driver.Notification)
-	probes   atomic.Int32
 }
 
-// heard is fn, but for what a replica does not say.
-func (d *demotion) heard(fn func(driver.Notification)) func(driver.Notification) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.watchers = append(d.watchers, fn)
-	return func(n driver.Notification) {
-		d.mu.Lock()
-		demoted := d.demoted
-		d.mu.Unlock()
-		if !demoted {
+func (p *demoted) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	p.mu.Lock()
+	p.watchers = append(p.watchers, fn)
+	p.mu.Unlock()
+	return p.Memory.Watch(ctx, c, func(n driver.Notification) {
+		p.mu.Lock()
+		silent := p.silent
+		p.mu.Unlock()
+		if !silent {
 			fn(n)
 		}
-	}
+	})
 }
 
-func (d *demotion) begin() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.demoted = true
+// demote makes the server a replica, which forgets its subscriptions.
+func (p *demoted) demote() {
+	p.mu.Lock()
+	p.silent = true
+	p.mu.Unlock()
+	p.BreakWatches()
 }
 
-func (d *demotion) Probe(context.Context, time.Time) uint64 {
-	d.probes.Add(1)
-	d.mu.Lock()
+func (p *demoted) Probe(context.Context, time.Time) uint64 {
+	p.probes.Add(1)
+	p.mu.Lock()
 	var end []func(driver.Notification)
-	if d.demoted {
-		d.demoted, end, d.watchers = false, d.watchers, nil
+	if p.silent {
+		p.silent, end, p.watchers = false, p.watchers, nil
 	}
-	d.mu.Unlock()
+	p.mu.Unlock()
 	for _, fn := range end {
 		fn(driver.Notification{})
 	}
 	return 0
 }
 
-// demotedMemory is the way of one process to a server in memory, and demotedShares to one of shares.
-type demotedMemory struct {
-	*lockstest.Memory
-	*demotion
-}
-
-func (p demotedMemory) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	return p.Memory.Watch(ctx, c, p.heard(fn))
-}
-
-type demotedShares struct {
-	*shares
-	*demotion
-}
-
-func (p demotedShares) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	return p.shares.Watch(ctx, c, p.heard(fn))
-}
-
 // A server becomes a replica while a waiter listens to it and sleeps until the holder's TTL ends. Within a second the waiter
 // asks the new primary, and listens there.
 func TestWaiterLeavesAReplica(t *testing.T) {
-	type house func(d *demotion) (server, way driver.Protocol, o strategy.Options, forget func())
-	memory := func(way strategy.Wait) house {
-		return func(d *demotion) (driver.Protocol, driver.Protocol, strategy.Options, func()) {
-			m := &lockstest.Memory{}
-			return m, demotedMemory{m, d}, strategy.Options{Wait: way}, m.BreakWatches
-		}
-	}
-	perRow(t, map[string]house{
-		"queue":        memory(strategy.WaitQueue),
-		"notification": memory(strategy.WaitNotification),
-		"shares": func(d *demotion) (driver.Protocol, driver.Protocol, strategy.Options, func()) {
-			p := &shares{limit: 1}
-			return p, demotedShares{p, d}, strategy.Options{}, func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.watches = nil
-			}
-		},
-	}, func(t *testing.T, house house) {
+	ways := map[string]strategy.Wait{"queue": strategy.WaitQueue, "notification": strategy.WaitNotification}
+	perRow(t, ways, func(t *testing.T, way strategy.Wait) {
 		for phase := time.Duration(0); phase < time.Second; phase += 90 * ms {
-			d := &demotion{}
-			server, way, o, forget := house(d)
-			a, b := open(t, server, o), open(t, way, o)
+			p := &demoted{Memory: &lockstest.Memory{}}
+			a, b := open(t, p.Memory, strategy.Options{Wait: way}), open(t, p, strategy.Options{Wait: way})
 			holder := take(t, a)
 			w := wait(bg, b)
 			time.Sleep(3*time.Second + phase)
-			between(t, "probes in 3 to 4 seconds of waiting", d.probes.Load(), 3, 6)
+			between(t, "probes in 3 to 4 seconds of waiting", p.probes.Load(), 3, 6)
 			began := time.Now()
-			d.begin()
-			forget()
+			p.demote()
 			release(t, holder)
 			lease := w.got(t)
 			between(t, "served after the server became a replica", w.at.Sub(began), 0, time.Second)
@@ -252,9 +217,9 @@ func TestWaiterLeavesAReplica(t *testing.T) {
 			release(t, again.got(t))
 
 			time.Sleep(2 * time.Second)
-			n := d.probes.Load()
+			n := p.probes.Load()
 			time.Sleep(time.Minute)
-			equal(t, "probes while nobody waits", d.probes.Load(), n)
+			equal(t, "probes while nobody waits", p.probes.Load(), n)
 		}
 	})
 }

@@ -153,38 +153,31 @@ func (p nameless) Watch(ctx context.Context, c driver.Claim, fn func(driver.Noti
 // When one of an owner's contenders gets the lock, the others of its process do, too, wherever in the line they stand; those
 // between them wait on.
 func TestSiblingsAreAdmitted(t *testing.T) {
-	for what, tries := range map[string]bool{"the head is one of them": false, "one tries before the head comes to ask": true} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m := reentrant()
-				s := open(t, m, strategy.Options{})
-				holder := take(t, s)
-				var us, others []*waiter
-				for _, owner := range []string{"us", "", "us", "other", "us"} {
-					if w := wait(as(owner), s); owner == "us" {
-						us = append(us, w)
-					} else {
-						others = append(others, w)
-					}
-				}
-				equal(t, "waiting", engine.Waiting(s, key), 5)
-				release(t, holder)
-				held := 3
-				if tries {
-					us = append(us, &waiter{lease: takeAs(t, s, "us"), done: us[0].done})
-					held++
-				}
-				synctest.Wait()
-				equal(t, "another owner has the lock, too", closed(others[0].done) || closed(others[1].done), false)
-				info, err := s.Inspect(bg, name)
-				is(t, "Inspect", err)
-				equal(t, "holds", info.Holds, held)
-				for _, w := range append(us, others...) {
-					release(t, w.got(t))
-				}
-			})
-		})
-	}
+	perRow(t, map[string]bool{"the head is one of them": false, "one tries before the head asks": true}, func(t *testing.T, tries bool) {
+		s := open(t, reentrant(), strategy.Options{})
+		holder := take(t, s)
+		var us, others []*waiter
+		for _, owner := range []string{"us", "", "us", "other", "us"} {
+			if w := wait(as(owner), s); owner == "us" {
+				us = append(us, w)
+			} else {
+				others = append(others, w)
+			}
+		}
+		equal(t, "waiting", engine.Waiting(s, key), 5)
+		release(t, holder)
+		if tries {
+			us = append(us, &waiter{lease: takeAs(t, s, "us"), done: us[0].done})
+		}
+		synctest.Wait()
+		equal(t, "another owner has the lock, too", closed(others[0].done) || closed(others[1].done), false)
+		info, err := s.Inspect(bg, name)
+		is(t, "Inspect", err)
+		equal(t, "holds", info.Holds, len(us))
+		for _, w := range append(us, others...) {
+			release(t, w.got(t))
+		}
+	})
 }
 
 // A waiter that comes to the head of a line and hears there that its own owner has the lock does not wait for that, whatever
