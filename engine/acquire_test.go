@@ -94,11 +94,6 @@ func TestRetryOnError(t *testing.T) {
 		}
 		between(t, "attempts", len(r.of(lockstest.OpAcquire)), 50, 1000)
 		equal(t, "different tokens", len(seen), len(r.of(lockstest.OpAcquire)))
-
-		w := wait(bg, s)
-		time.Sleep(time.Minute)
-		r.then(nil)
-		release(t, w.got(t))
 	})
 }
 

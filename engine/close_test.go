@@ -95,22 +95,6 @@ func TestClose(t *testing.T) {
 				equal(t, "lines", engine.Lines(s), 0)
 			}
 		},
-		"requests under way end before Close does, and what they bring is undone": func(t *testing.T) {
-			m, r, s := served(t, strategy.Options{})
-			kept := takeNamed(t, s, "kept")
-			r.then(slow(100*ms, 300*ms))
-			start := time.Now()
-			w := wait(bg, s)
-			extend := make(chan error, 1)
-			go func() { extend <- kept.Extend(bg) }()
-			synctest.Wait()
-			is(t, "Close", s.Close())
-			since(t, "Close took", start, 800*ms) // the acquire, and its undoing
-			<-w.done
-			is(t, "Acquire", w.err, strategy.ErrClosed)
-			is(t, "Extend", <-extend)
-			equal(t, "holder", holds(m, key), "")
-		},
 		"a claim that could not be undone gets a last try, and then an event reports it: Close has not failed": func(t *testing.T) {
 			var left []strategy.Event
 			_, r, s, lease := holding(t, strategy.Options{Observe: func(e strategy.Event) {

@@ -144,20 +144,6 @@ func TestDo(t *testing.T) {
 			}()
 			free(t, m)
 		},
-		"fn's context ends with the caller's, and the release is made all the same": func(t *testing.T) {
-			m, _, s := served(t, strategy.Options{})
-			why := errors.New("why")
-			ctx, cancel := context.WithTimeoutCause(bg, 12*time.Second, why)
-			defer cancel()
-			err := strategy.Do(ctx, s.NewLock(name), func(ctx context.Context, l strategy.Lease) error {
-				<-ctx.Done()
-				is(t, "Err", l.Err())
-				return context.Cause(ctx)
-			})
-			is(t, "Do", err, why)
-			isNot(t, "Do", err, strategy.ErrLost)
-			free(t, m)
-		},
 		"fn does not run with a lease that is over before it begins": func(t *testing.T) {
 			_, _, s := served(t, strategy.Options{})
 			is(t, "Do", strategy.Do(bg, foreign{s.NewLock(name)}, never(t)), strategy.ErrReleased)

@@ -82,32 +82,6 @@ func TestLease(t *testing.T) {
 			equal(t, "entries scheduled", engine.Scheduled(s), 0)
 			equal(t, "requests", m.Requests(), 1)
 		},
-		"an extension counts from before its request": func(t *testing.T) {
-			m, _, _, lease := holding(t, strategy.Options{})
-			fence, _ := lease.Fence()
-			time.Sleep(6 * time.Second)
-			m.Intercept(slow(300*ms, 200*ms))
-			start := time.Now()
-			is(t, "Extend", lease.Extend(bg))
-			since(t, "Extend took", start, 500*ms)
-			equal(t, "deadline", lease.Deadline().Sub(start), valid)
-			n, ok := lease.Fence()
-			equal(t, "fence after Extend", n, fence)
-			equal(t, "fence ok", ok, true)
-			equal(t, "requests", m.Requests(), 2)
-		},
-		"the server's word ends a lease at once, and says who has the lock": func(t *testing.T) {
-			m, _, s, lease := holding(t, strategy.Options{})
-			lost := lease.Lost()
-			m.Evict(bg, key)
-			other := take(t, s)
-			err := lease.Extend(bg)
-			lostAs(t, "Extend", err, strategy.LostError{Holder: other.Token()})
-			equal(t, "Lost is closed", closed(lost), true)
-			equal(t, "Err", lease.Err(), err)
-			is(t, "Release", lease.Release(bg), err)
-			equal(t, "holder", holds(m, key), other.Token())
-		},
 		"a protocol that says only ErrLost is understood": func(t *testing.T) {
 			plain := fmt.Errorf("plainly %w", strategy.ErrLost)
 			p := &scripted{extend: func(driver.Claim) (driver.Grant, error) { return driver.Grant{}, plain }}

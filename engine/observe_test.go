@@ -104,11 +104,6 @@ func TestEvents(t *testing.T) {
 				is(t, "Acquire", w.err, strategy.ErrHeld)
 				time.Sleep(op)
 			}},
-		"lapsed": {begun + "lost 9.898s Lost",
-			func(t *testing.T, _ *lockstest.Memory, s strategy.Strategy) {
-				take(t, s) // nobody watches but the observer
-				time.Sleep(ttl)
-			}},
 		"lost by the server's word": {begun + "lost 1s Lost",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 				lease := take(t, s)
@@ -116,14 +111,6 @@ func TestEvents(t *testing.T) {
 				time.Sleep(time.Second)
 				is(t, "Extend", lease.Extend(bg), strategy.ErrLost)
 				is(t, "Release", lease.Release(bg), strategy.ErrLost)
-			}},
-		"renewals that fail": {begun + "renewal-failed 0s Unsent, renewal-failed 0s Unsent, lost 9.898s Lost Unsent",
-			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
-				lease := take(t, s)
-				time.Sleep(valid - 600*ms)
-				m.Intercept(unsent)
-				lease.KeepAlive(0)
-				<-lease.Lost()
 			}},
 		"failing and recovered": {begun + "renewal-failed 0s Unknown, renewed 0s, released 5.501s",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
@@ -135,13 +122,6 @@ func TestEvents(t *testing.T) {
 				m.Intercept(nil)
 				time.Sleep(ttl/20 + ms)
 				release(t, lease)
-			}},
-		"attempts that fail": {"asked 0s, attempt 1 0s Unsent, missed 0s Unsent, asked 0s, attempt 1 0s Refused, missed 0s Refused",
-			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
-				for _, fault := range []lockstest.Fault{unsent, refused} {
-					m.Intercept(fault)
-					s.NewLock(name).Acquire(bg)
-				}
 			}},
 		"detached, adopted and lapsed": {begun + "released 0s, asked 0s, acquired 1 3ms, lost 9.898s Lost",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
