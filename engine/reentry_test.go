@@ -122,6 +122,17 @@ func TestReentry(t *testing.T) {
 			equal(t, "the head has the lock after", w.at.Sub(start), 0)
 			release(t, outer)
 		},
+		"who adopts one hold of several holds the lock as its owner": func(t *testing.T) {
+			s := open(t, reentrant(), strategy.Options{})
+			outer, inner := takeAs(t, s, "me"), takeAs(t, s, "me")
+			token, err := inner.Detach()
+			is(t, "Detach", err)
+			adopted, err := s.Adopt(as("you"), name, token)
+			is(t, "Adopt", err)
+			equal(t, "Owner", adopted.Owner(), "me")
+			release(t, outer)
+			release(t, adopted)
+		},
 		"who gives up behind an owner with a direct grant learns its name": func(t *testing.T) {
 			m := nameless{reentrant()}
 			s := open(t, m, strategy.Options{})
