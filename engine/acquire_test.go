@@ -123,6 +123,22 @@ func TestWaitEndsWithContext(t *testing.T) {
 	})
 }
 
+// When ctx ends the first attempt nobody knows what the servers did: that is not "held".
+func TestContextEndsTheFirstAttempt(t *testing.T) {
+	perRow(t, bothWays, func(t *testing.T, acquire func(strategy.Lock, context.Context) (strategy.Lease, error)) {
+		m, r, s := served(t, strategy.Options{})
+		r.then(only(lockstest.OpAcquire, slow(100*ms, 0)))
+		why := errors.New("why")
+		ctx, cancel := context.WithTimeoutCause(bg, 50*ms, why)
+		defer cancel()
+		_, err := acquire(s.NewLock(name), ctx)
+		is(t, "the call", err, strategy.ErrUnknown, context.DeadlineExceeded, why)
+		isNot(t, "the call", err, strategy.ErrHeld, context.Canceled)
+		time.Sleep(op)
+		free(t, m)
+	})
+}
+
 func TestInspectAndForceRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, r, s := served(t, strategy.Options{Label: "me"})
