@@ -153,7 +153,9 @@ func TestOneAtATime(t *testing.T) {
 				s.mu.Unlock()
 				if closes {
 					time.Sleep(2*op + op/2)
+					s.mu.Lock()
 					asked, closed := s.asked, time.Now()
+					s.mu.Unlock()
 					r.Group.Close()
 					if took, last := time.Since(closed), s.asked-asked; took > 2*op || last < 38 || last > 40 || len(failed) != 40 {
 						t.Errorf("Close took %v and %d requests, and %d undos have failed; want 2s at most, one last request of each, and 40",
@@ -162,6 +164,8 @@ func TestOneAtATime(t *testing.T) {
 					return
 				}
 				time.Sleep(20*op + op + op/2)
+				s.mu.Lock()
+				defer s.mu.Unlock()
 				if n := r.Group.Active(); s.most != 1 || !s.both || n != 0 || s.asked > 2*(20+20+20) {
 					t.Errorf("up to %d ask again at a time, of both keys: %v, %d requests, and %d under way 2s after the server's silence; "+
 						"want one, true, 120 at most, and none", s.most, s.both, s.asked, n)
