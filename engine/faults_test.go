@@ -22,7 +22,7 @@ func TestHeadAsksAlone(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 2}
+				p := newShares(2)
 				s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
 				mine, theirs := take(t, s), take(t, other)
 				ctx, cancel := context.WithTimeout(bg, time.Second)
@@ -31,8 +31,8 @@ func TestHeadAsksAlone(t *testing.T) {
 				p.keeps(t, "while one waits", 1, 1)
 				token := p.queued()[0].Token
 				before := len(p.of("acquire"))
-				p.through(func(op string, c driver.Claim, serve func() error) error {
-					if op != "acquire" || c.Token != token {
+				p.then(only(lockstest.OpAcquire, func(_ context.Context, r lockstest.Request, serve func() error) error {
+					if r.Claims[0].Token != token {
 						return serve()
 					}
 					time.Sleep(q.there)
@@ -42,8 +42,8 @@ func TestHeadAsksAlone(t *testing.T) {
 						return lockstest.Unsent() // the engine would panic with its mutex locked, and this test would hang
 					}
 					return err
-				})
-				p.say(driver.Notification{Token: token})
+				}))
+				p.Tell(key, driver.Notification{Token: token})
 				time.Sleep(5 * ms)
 				equal(t, "questions of the head that are under way", len(p.of("acquire"))-before, 1)
 				release(t, mine)
@@ -63,21 +63,9 @@ func TestHeadAsksAlone(t *testing.T) {
 				}
 				w.lease.Release(bg)
 				release(t, theirs)
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
-	}
-}
-
-// say gives n to the line of the first in the queue.
-func (p *shares) say(n driver.Notification) {
-	p.mu.Lock()
-	p.tell(p.queue[0].Line, n)
-	tells := p.tells
-	p.tells = nil
-	p.mu.Unlock()
-	for _, tell := range tells {
-		tell()
 	}
 }
 

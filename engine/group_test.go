@@ -138,20 +138,15 @@ func TestReadersBeforeTheNextWriter(t *testing.T) {
 // TestHoldsHaveTheirNumbers: permits that are granted at once are handed on with numbers of their own.
 func TestHoldsHaveTheirNumbers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 3}
+		p := newShares(3)
 		s := open(t, p, strategy.Options{})
-		p.through(func(op string, _ driver.Claim, serve func() error) error {
-			if op == "acquire" {
-				time.Sleep(10 * ms)
-			}
-			return serve()
-		})
+		p.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
 		var ws []*waiter
 		for range 9 {
 			ws = append(ws, waitShare(bg, s, 1))
 		}
 		time.Sleep(25 * ms) // one, and then two at once
-		p.through(nil)
+		p.then(nil)
 		fences := map[uint64]bool{}
 		for _, w := range ws {
 			l := w.got(t)
@@ -162,6 +157,6 @@ func TestHoldsHaveTheirNumbers(t *testing.T) {
 		if n := len(p.of("acquire")); n >= len(ws) {
 			t.Errorf("attempts = %d, want fewer than one for each: the others are handed over", n)
 		}
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }

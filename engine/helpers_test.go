@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -63,6 +64,27 @@ func open(t *testing.T, p driver.Protocol, o strategy.Options) engine.Strategy {
 	})
 	return s
 }
+
+// bubbles plays a test for each row of a table, in a bubble of its own.
+func bubbles[R any](t *testing.T, table map[string]R, play func(t *testing.T, row R)) {
+	t.Helper()
+	for what, row := range table {
+		t.Run(what, func(t *testing.T) { bubble(t, func(t *testing.T) { play(t, row) }) })
+	}
+}
+
+// bubblesOf is bubbles for rows that say what they are.
+func bubblesOf[R any](t *testing.T, rows []R, play func(t *testing.T, row R)) {
+	t.Helper()
+	table := map[string]R{}
+	for _, row := range rows {
+		table[fmt.Sprint(row)] = row
+	}
+	bubbles(t, table, play)
+}
+
+// ways are the ways of waiting in which each waiter hears nothing, hears of releases, or queues.
+var ways = []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification, strategy.WaitQueue}
 
 func closed[T any](ch <-chan T) bool {
 	select {
@@ -189,12 +211,20 @@ type waiter struct {
 	done  chan struct{}
 }
 
-// wait begins to Acquire and returns when that cannot go on by itself.
-func wait(ctx context.Context, s strategy.Strategy) *waiter {
+// await begins to Acquire l, and returns when that cannot go on by itself.
+func await(ctx context.Context, l strategy.Lock) *waiter {
+	return calling(func() (strategy.Lease, error) { return l.Acquire(ctx) })
+}
+
+// wait awaits the lock called name.
+func wait(ctx context.Context, s strategy.Strategy) *waiter { return await(ctx, s.NewLock(name)) }
+
+// calling begins a call, and returns when that cannot go on by itself.
+func calling(acquire func() (strategy.Lease, error)) *waiter {
 	w := &waiter{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = s.NewLock(name).Acquire(ctx)
+		w.lease, w.err = acquire()
 		w.at = time.Now()
 	}()
 	synctest.Wait()

@@ -77,7 +77,7 @@ func TestLateCalls(t *testing.T) {
 		equal(t, "requests of Release", m.Requests()-before, 1)
 		is(t, "Release in a context without Done", take(t, s).Release(late{bg, time.Now(), nil}))
 
-		p := &shares{limit: maxShare}
+		p := newShares(maxShare)
 		sharing := open(t, p, strategy.Options{})
 		share := takeShare(t, sharing, 1)
 		sent := p.count()
@@ -191,10 +191,10 @@ func TestLateBeforeTheLine(t *testing.T) {
 		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 0)
 		release(t, holder)
 
-		p := &shares{limit: maxShare}
+		p := newShares(maxShare)
 		sharing := open(t, p, strategy.Options{})
 		share := takeShare(t, open(t, p, strategy.Options{}), maxShare)
-		p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(15 * ms); return serve() })
+		p.then(slow(15*ms, 0))
 		var all []*waiter
 		for range 3 * 8 { // more than the room for first attempts
 			all = append(all, waitShare(lateIn(20*ms), sharing, 1))
@@ -204,9 +204,9 @@ func TestLateBeforeTheLine(t *testing.T) {
 			is(t, "Acquire of a share", w.err, context.DeadlineExceeded)
 			isNot(t, "Acquire of a share", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
 		}
-		p.through(nil)
+		p.then(nil)
 		release(t, share)
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
@@ -223,8 +223,8 @@ func (s *stopped) Deadline() (time.Time, bool) {
 // TestLateBehindAFirstAttempt: a caller whose deadline has passed when it becomes the head makes no attempt.
 func TestLateBehindAFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 8}
-		p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(15 * ms); return serve() })
+		p := newShares(8)
+		p.then(slow(15*ms, 0))
 		s := open(t, p, strategy.Options{})
 		var asking []*waiter
 		for range 8 {
@@ -240,11 +240,11 @@ func TestLateBehindAFirstAttempt(t *testing.T) {
 			release(t, a.got(t))
 		}
 		for _, c := range p.of("acquire") {
-			if c.Owner == "late" {
+			if c.all[0].Owner == "late" {
 				t.Error("an attempt was made after its deadline, want none")
 			}
 		}
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 

@@ -16,387 +16,70 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/internal/testkit/ledger"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// maxShare is the greatest share of a lock that shares keeps.
+// maxShare is the greatest share that a shares grants.
 const maxShare = 3
 
-// shares is a server in memory that keeps one lock of so many shares, and the protocol that speaks to it. It
-// serves its queue as a driver.Sharer must, passes over who does not listen, and lets nobody overtake.
+// shares is the protocol of a semaphore in memory, and a recorder of its requests.
 type shares struct {
-	driver.Unsupported
-	limit int
-
-	mu      sync.Mutex
-	holds   []shareHold
-	queue   []driver.Claim
-	watches []*shareWatch
-	fence   uint64
-	tells   []func() // to be called without mu
-	sent    []shareRequest
-	network func(op string, c driver.Claim, serve func() error) error // nil: requests arrive
-	drop    func() bool                                               // whether a message is lost; nil: none is
+	memory.Shares
+	*recorder
+	server *lockstest.Memory
+	drop   func() bool // whether a message is lost; nil: none is
 }
 
-type shareHold struct {
-	token string
-	share int
-	until time.Time
+func newShares(permits int) *shares {
+	m := &lockstest.Memory{}
+	return &shares{Shares: m.Shares(nil, permits), recorder: record(m), server: m}
 }
-
-type shareWatch struct {
-	line string
-	mu   sync.Mutex
-	fn   func(driver.Notification) // nil: stopped
-}
-
-type shareRequest struct {
-	op string
-	driver.Claim
-}
-
-var _ interface {
-	driver.Protocol
-	driver.Sharer
-} = (*shares)(nil)
 
 func (p *shares) MaxShare() int { return maxShare }
 
-func (p *shares) Excludes(_, _ int32) bool { return false }
-
-func (p *shares) Groups(int32) bool { return false }
-
-// ask sends a request.
-func (p *shares) ask(op string, c driver.Claim, do func() error) error {
-	p.mu.Lock()
-	p.sent = append(p.sent, shareRequest{op, c})
-	network := p.network
-	p.mu.Unlock()
-	serve := func() error {
-		p.mu.Lock()
-		p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.until.Before(time.Now()) })
-		err := do()
-		tells := p.tells
-		p.tells = nil
-		p.mu.Unlock()
-		for _, tell := range tells {
-			tell()
+func (p *shares) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	return p.Shares.Watch(ctx, c, func(n driver.Notification) {
+		if p.drop == nil || n.Broken() || !p.drop() {
+			fn(n)
 		}
-		return err
-	}
-	if network == nil {
-		return serve()
-	}
-	return network(op, c, serve)
-}
-
-// through sets what becomes of requests from now on.
-func (p *shares) through(network func(op string, c driver.Claim, serve func() error) error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.network = network
-}
-
-// of returns the requests of a kind so far.
-func (p *shares) of(op string) (some []shareRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range p.sent {
-		if r.op == op {
-			some = append(some, r)
-		}
-	}
-	return some
-}
-
-func (p *shares) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.sent)
-}
-
-// find returns the token's hold; nil: it has none.
-func (p *shares) find(token string) *shareHold {
-	for i := range p.holds {
-		if p.holds[i].token == token {
-			return &p.holds[i]
-		}
-	}
-	return nil
-}
-
-func (p *shares) free() int {
-	n := p.limit
-	for _, h := range p.holds {
-		n -= h.share
-	}
-	return n
-}
-
-func shareOf(c driver.Claim) int { return int(max(c.Share, 1)) }
-
-// add makes a token a holder, and returns its fence.
-func (p *shares) add(token string, share int, ttl time.Duration) uint64 {
-	p.holds = append(p.holds, shareHold{token, share, time.Now().Add(ttl)})
-	p.fence++
-	return p.fence
-}
-
-// first is the hold that ends first.
-func (p *shares) first() shareHold {
-	return slices.MinFunc(p.holds, func(a, b shareHold) int { return a.until.Compare(b.until) })
-}
-
-// unqueue takes a token out of the queue, and reports whether it was the first.
-func (p *shares) unqueue(token string) (first bool) {
-	first = len(p.queue) > 0 && p.queue[0].Token == token
-	p.queue = slices.DeleteFunc(p.queue, func(c driver.Claim) bool { return c.Token == token })
-	return first
-}
-
-// tell sends n to who watches a line, and reports whether anybody does.
-func (p *shares) tell(line string, n driver.Notification) (heard bool) {
-	for _, w := range p.watches {
-		if w.line != line {
-			continue
-		}
-		heard = true
-		if p.drop != nil && p.drop() {
-			continue
-		}
-		p.tells = append(p.tells, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.fn != nil {
-				w.fn(n)
-			}
-		})
-	}
-	return heard
-}
-
-func (p *shares) listens(line string) bool {
-	return slices.ContainsFunc(p.watches, func(w *shareWatch) bool { return w.line == line })
-}
-
-// serve grants to the first in the queue what is free, up to the token upTo. moved says that the first has left.
-// It returns whether nobody comes before that.
-func (p *shares) serve(upTo string, moved bool) bool {
-	for len(p.queue) > 0 && p.queue[0].Token != upTo {
-		c := p.queue[0]
-		if p.listens(c.Line) && shareOf(c) > p.free() {
-			if moved {
-				p.tell(c.Line, driver.Notification{Next: max(time.Until(p.first().until), ms)})
-			}
-			return false
-		}
-		p.queue, moved = p.queue[1:], true
-		if !p.listens(c.Line) {
-			continue
-		}
-		ttl := driver.SuccessorTTL(c.TTL)
-		g := driver.Grant{Fence: p.add(c.Token, shareOf(c), ttl), TTL: ttl, ServerTime: time.Duration(time.Now().UnixNano())}
-		p.tell(c.Line, driver.Notification{Token: c.Token, Grant: g})
-	}
-	return true
-}
-
-func (p *shares) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err error) {
-	err = p.ask("acquire", c, func() error {
-		g = driver.Grant{}
-		return p.admit(c, &g)
 	})
-	if err != nil && !errors.Is(err, strategy.ErrHeld) {
-		g = driver.Grant{}
-	}
-	return g, err
-}
-
-func (p *shares) Pass(_ context.Context, c, next driver.Claim) (g driver.Grant, err error) {
-	err = p.ask("pass", c, func() error {
-		g = driver.Grant{}
-		if p.find(c.Token) == nil {
-			return &strategy.LostError{Name: c.Name}
-		}
-		p.end(c.Token)
-		return p.admit(next, &g)
-	})
-	if err != nil && !errors.Is(err, strategy.ErrHeld) {
-		g = driver.Grant{}
-	}
-	return g, err
-}
-
-// admit makes a claim a holder, as often as it asks for it and there is room, or gives it its place in the queue.
-func (p *shares) admit(c driver.Claim, g *driver.Grant) error {
-	if h := p.find(c.Token); h != nil { // granted meanwhile
-		h.until = time.Now().Add(c.TTL)
-		p.fence++
-		g.Fence = p.fence
-		return nil
-	}
-	if shareOf(c) > p.limit {
-		return lockstest.Refused("LIMIT")
-	}
-	if p.serve(c.Token, false) && shareOf(c) <= p.free() {
-		for ; g.Holds < max(c.Holds, 1) && shareOf(c) <= p.free(); g.Holds++ {
-			fence := p.add(driver.HoldToken(c.Token, int(g.Holds)), shareOf(c), c.TTL)
-			if g.Holds == 0 {
-				g.Fence = fence
-			}
-			g.Fences = max(c.Fences, 1)
-			p.fence += uint64(g.Fences - 1)
-		}
-		if p.unqueue(c.Token) {
-			p.serve("", true)
-		}
-		return nil
-	}
-	h := p.first()
-	if g.ServerTime = time.Duration(time.Now().UnixNano()); c.Line != "" {
-		at := slices.IndexFunc(p.queue, func(x driver.Claim) bool { return x.Token == c.Token })
-		if g.Kept = at >= 0 && c.Repeated; !g.Kept {
-			at = len(p.queue)
-			p.queue = append(p.queue, c)
-		}
-		g.Place = int32(at + 1)
-	}
-	return &strategy.HeldError{Name: c.Name, Holder: h.token, TTL: max(time.Until(h.until), ms)}
-}
-
-func (p *shares) Extend(_ context.Context, c driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, p.ask("extend", c, func() error {
-		h := p.find(c.Token)
-		if h == nil {
-			return &strategy.LostError{Name: c.Name}
-		}
-		if until := time.Now().Add(c.TTL); until.After(h.until) {
-			h.until = until
-		}
-		return nil
-	})
-}
-
-func (p *shares) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
-	return driver.Outcome{}, p.release("release", c)
-}
-
-// Undo gives up the place in the queue, too. Requests take effect in order, so a share that is not there cannot come.
-func (p *shares) Undo(_ context.Context, c driver.Claim) error {
-	if err := p.release("undo", c); !errors.Is(err, strategy.ErrLost) {
-		return err
-	}
-	return nil
-}
-
-// end takes a token's hold away.
-func (p *shares) end(token string) {
-	p.holds = slices.DeleteFunc(p.holds, func(h shareHold) bool { return h.token == token })
-}
-
-func (p *shares) release(op string, c driver.Claim) error {
-	return p.ask(op, c, func() error {
-		h := p.find(c.Token)
-		p.end(c.Token)
-		for i := 1; i < int(c.Holds); i++ {
-			p.end(driver.HoldToken(c.Token, i))
-		}
-		all := p.serve("", op == "undo" && p.unqueue(c.Token))
-		if h == nil {
-			return &strategy.LostError{Name: c.Name}
-		}
-		if all {
-			p.tell("", driver.Notification{Holder: c.Token})
-		}
-		return nil
-	})
-}
-
-func (p *shares) Adopt(_ context.Context, c driver.Claim, from string) (g driver.Grant, err error) {
-	err = p.ask("adopt", c, func() error {
-		h := p.find(from)
-		if h == nil {
-			return &strategy.LostError{Name: c.Name}
-		}
-		h.token, h.until = c.Token, time.Now().Add(c.TTL)
-		if c.Share > 0 {
-			h.share = int(c.Share)
-		}
-		p.fence++
-		g.Fence = p.fence
-		p.serve("", false)
-		return nil
-	})
-	return g, err
-}
-
-func (p *shares) Watch(_ context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	w := &shareWatch{line: c.Line, fn: fn}
-	err = p.ask("watch", c, func() error {
-		p.watches = append(p.watches, w)
-		return nil
-	})
-	stop = func() {
-		p.mu.Lock()
-		p.watches = slices.DeleteFunc(p.watches, func(x *shareWatch) bool { return x == w })
-		p.mu.Unlock()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.fn = nil
-	}
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	return stop, nil
-}
-
-// evict takes all holds away.
-func (p *shares) evict() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.holds = nil
 }
 
 // held returns the share that a token holds; 0: none.
-func (p *shares) held(token string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.find(token); h != nil {
-		return h.share
-	}
-	return 0
+func (p *shares) held(token string) (share int) {
+	p.Change(key, func(l *memory.Lock) {
+		if h := l.Hold(token); h != nil {
+			share = memory.PermitsOf(h.Share)
+		}
+	})
+	return share
 }
 
 // queued returns the claims in the queue.
-func (p *shares) queued() []driver.Claim {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.queue)
-}
-
-// left fails the test if the server keeps anything but the fence.
-func (p *shares) left(t *testing.T) {
-	t.Helper()
-	synctest.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.holds)+len(p.queue)+len(p.watches) > 0 {
-		t.Errorf("left at the server: holds %v, queue %v, %d watches; want nothing", p.holds, p.queue, len(p.watches))
-	}
+func (p *shares) queued() (all []driver.Claim) {
+	p.Requeue(key, func(queue []driver.Claim, _ func(driver.Claim) bool, _ bool) []driver.Claim {
+		all = slices.Clone(queue)
+		return queue
+	})
+	return all
 }
 
 // keeps checks how many claims wait at the server, and how many lines listen.
 func (p *shares) keeps(t *testing.T, when string, queued, listening int) {
 	t.Helper()
 	synctest.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) != queued || len(p.watches) != listening {
-		t.Errorf("%s %d claims are in the queue and %d lines listen, want %d and %d", when, len(p.queue), len(p.watches), queued, listening)
+	want := []string{"key " + key}
+	if queued > 0 {
+		want = append(want, fmt.Sprintf("%d claims in the queue for %s", queued, key))
+	}
+	if listening > 0 {
+		want = append(want, fmt.Sprintf("%d watches of %s", listening, key))
+	}
+	if left, _ := p.Leftovers(bg, key); !slices.Equal(left, want) {
+		t.Errorf("%s at the server are %q, want %q", when, left, want)
 	}
 }
 
@@ -412,14 +95,7 @@ func takeShare(t *testing.T, s engine.Strategy, share int) strategy.Lease {
 
 // waitShare begins to Acquire a share and returns when that cannot go on by itself.
 func waitShare(ctx context.Context, s engine.Strategy, share int) *waiter {
-	w := &waiter{done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.lease, w.err = s.NewShare(name, share).Acquire(ctx)
-		w.at = time.Now()
-	}()
-	synctest.Wait()
-	return w
+	return await(ctx, s.NewShare(name, share))
 }
 
 // acquired checks which of them have ended by now.
@@ -441,7 +117,7 @@ func acquired(t *testing.T, when string, ws []*waiter, want ...int) {
 // without a request; when the process's turn is over, the release asks for the next one's share, too.
 func TestShareLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 2}
+		p := newShares(2)
 		s := open(t, p, strategy.Options{})
 		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
 		_, err := s.NewLock(name).TryAcquire(bg)
@@ -469,14 +145,14 @@ func TestShareLine(t *testing.T) {
 		release(t, one)
 		release(t, two)
 		equal(t, "passes", len(p.of("pass")), 2)
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
 // TestShareTurnEnds: after the process's turn a share goes to the first in the servers' queue, and that may be another process.
 func TestShareTurnEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 1}
+		p := newShares(1)
 		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
 		holder := take(t, s)
 		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
@@ -490,7 +166,7 @@ func TestShareTurnEnds(t *testing.T) {
 		time.Sleep(2 * ms)
 		release(t, theirs.got(t))
 		release(t, ws[2].got(t))
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
@@ -507,7 +183,7 @@ func TestShareDuringAPass(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 2}
+				p := newShares(2)
 				s := open(t, p, strategy.Options{})
 				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
 				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
@@ -526,7 +202,7 @@ func TestShareDuringAPass(t *testing.T) {
 				acquired(t, "after the pass", ws, 0, 1, 2, 3)
 				release(t, ws[2].got(t))
 				release(t, ws[3].got(t))
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
 	}
@@ -536,7 +212,7 @@ func TestShareDuringAPass(t *testing.T) {
 // once, behind those of other processes.
 func TestShareNextPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 1}
+		p := newShares(1)
 		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
 		holder := take(t, other)
 		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
@@ -545,7 +221,7 @@ func TestShareNextPlace(t *testing.T) {
 		p.keeps(t, "while the second waits", 1, 1)
 		release(t, ws[0].got(t))
 		release(t, ws[1].got(t))
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
@@ -554,7 +230,7 @@ func TestShareDuringAnAttempt(t *testing.T) {
 	for name, asked := range map[string]time.Duration{"the first": ms / 2, "the next, for a place": 3 * ms / 2} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 2}
+				p := newShares(2)
 				s := open(t, p, strategy.Options{})
 				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
 				first := waitShare(bg, s, 1)
@@ -572,26 +248,21 @@ func TestShareDuringAnAttempt(t *testing.T) {
 				for _, w := range ws {
 					release(t, w.got(t))
 				}
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
 	}
 }
 
 // slowly has requests of a kind reach the server a millisecond late.
-func slowly(p *shares, slow string) {
-	p.through(func(op string, _ driver.Claim, serve func() error) error {
-		if op == slow {
-			time.Sleep(ms)
-		}
-		return serve()
-	})
+func slowly(p *shares, kind lockstest.Op) {
+	p.then(only(kind, slow(ms, 0)))
 }
 
 // TestShareFits: a share is handed over only to a waiter that wants as much, and nobody overtakes one that wants more.
 func TestShareFits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 3}
+		p := newShares(3)
 		s := open(t, p, strategy.Options{})
 		one, two := takeShare(t, s, 1), takeShare(t, s, 2)
 		ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
@@ -603,14 +274,14 @@ func TestShareFits(t *testing.T) {
 		acquired(t, "when all are free again", ws, 0, 1, 2)
 		release(t, ws[1].got(t))
 		release(t, ws[2].got(t))
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
 // TestShareGrantsSeveral: one release may leave enough for several waiters of a process, and each has its own lease.
 func TestShareGrantsSeveral(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 3}
+		p := newShares(3)
 		s := open(t, p, strategy.Options{})
 		all := takeShare(t, s, 3)
 		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 2), waitShare(bg, s, 1)}
@@ -627,14 +298,14 @@ func TestShareGrantsSeveral(t *testing.T) {
 		release(t, ws[1].lease)
 		release(t, ws[2].got(t))
 		release(t, ws[0].lease)
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
 // TestShareLeaver: a waiter that leaves withdraws its entry, and no other's. Whom it has kept waiting is served.
 func TestShareLeaver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 3}
+		p := newShares(3)
 		s := open(t, p, strategy.Options{})
 		holder := takeShare(t, s, 2)
 		ctx, leave := context.WithCancel(bg)
@@ -645,7 +316,7 @@ func TestShareLeaver(t *testing.T) {
 		acquired(t, "after the first has left", ws, 0, 1)
 		is(t, "Acquire that was given up", ws[0].err, context.Canceled, strategy.ErrHeld)
 		undone := p.of("undo")
-		if len(p.of("release")) > 0 || len(undone) != 1 || undone[0].Token != entry.Token || undone[0].Line != entry.Line || undone[0].Share != 3 {
+		if len(p.of("release")) > 0 || len(undone) != 1 || undone[0].all[0].Token != entry.Token || undone[0].all[0].Line != entry.Line || undone[0].all[0].Share != 3 {
 			t.Errorf("releases = %+v, want an undo of %+v alone", undone, entry)
 		}
 		time.Sleep(2 * ms)
@@ -653,7 +324,7 @@ func TestShareLeaver(t *testing.T) {
 		release(t, ws[1].got(t))
 		release(t, ws[2].got(t))
 		release(t, holder)
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
@@ -662,7 +333,7 @@ func TestShareLeavesWithTheGrant(t *testing.T) {
 	for i := range 40 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 1}
+				p := newShares(1)
 				s := open(t, p, strategy.Options{})
 				holder := take(t, s)
 				ctx, leave := context.WithCancel(bg)
@@ -677,7 +348,7 @@ func TestShareLeavesWithTheGrant(t *testing.T) {
 				start := time.Now()
 				release(t, next.got(t))
 				equal(t, "the next had it after", next.at.Sub(start), 0)
-				p.left(t)
+				leftovers(t, p.server)
 				equal(t, "scheduled", engine.Scheduled(s), 0)
 			})
 		})
@@ -689,7 +360,7 @@ func TestShareClosed(t *testing.T) {
 	for _, w := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
 		t.Run(w.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 1}
+				p := newShares(1)
 				other := open(t, p, strategy.Options{})
 				s := open(t, p, strategy.Options{Wait: w})
 				holder := take(t, other)
@@ -700,7 +371,7 @@ func TestShareClosed(t *testing.T) {
 					is(t, "Acquire", w.err, strategy.ErrClosed)
 				}
 				release(t, holder)
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
 	}
@@ -712,7 +383,7 @@ func TestShareKeepsOrder(t *testing.T) {
 	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
 		t.Run(w.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 3}
+				p := newShares(3)
 				other := open(t, p, strategy.Options{TTL: time.Minute})
 				s := open(t, p, strategy.Options{TTL: time.Minute, Wait: w})
 				a, b := takeShare(t, other, 1), takeShare(t, other, 1)
@@ -726,7 +397,7 @@ func TestShareKeepsOrder(t *testing.T) {
 				p.keeps(t, "while three wait", 0, watches)
 				equal(t, "waiting", engine.Waiting(s, key), 3)
 				for _, r := range p.of("acquire")[2:] {
-					equal(t, "Share of who asks", r.Share, 3)
+					equal(t, "Share of who asks", r.all[0].Share, 3)
 				}
 				release(t, b)
 				release(t, a)
@@ -740,7 +411,7 @@ func TestShareKeepsOrder(t *testing.T) {
 				}
 				release(t, ws[1].lease)
 				release(t, ws[2].lease)
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
 	}
@@ -769,7 +440,7 @@ func TestShareNotified(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 2}
+				p := newShares(2)
 				other := open(t, p, strategy.Options{TTL: time.Hour})
 				s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
 				first := take(t, other)
@@ -788,7 +459,7 @@ func TestShareNotified(t *testing.T) {
 	}
 	t.Run("several shares of one", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			p := &shares{limit: 3}
+			p := newShares(3)
 			other := open(t, p, strategy.Options{TTL: time.Hour})
 			s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
 			all := takeShare(t, other, 3)
@@ -801,7 +472,7 @@ func TestShareNotified(t *testing.T) {
 			release(t, ws[2].got(t))
 			equal(t, "the third had its shares after", ws[2].at.Sub(start), 0)
 			release(t, ws[1].got(t))
-			p.left(t)
+			leftovers(t, p.server)
 		})
 	})
 }
@@ -809,17 +480,17 @@ func TestShareNotified(t *testing.T) {
 // TestWatchNamesTheShare: who subscribes says for which share it waits, and by when it wants to be confirmed.
 func TestWatchNamesTheShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: maxShare}
+		p := newShares(maxShare)
 		s := open(t, p, strategy.Options{})
 		all := takeShare(t, s, maxShare)
 		w := waitShare(bg, s, 2)
 		watch := p.of("watch")
 		equal(t, "subscriptions", len(watch), 1)
-		equal(t, "Share", watch[0].Share, 2)
-		equal(t, "Due", time.Until(watch[0].Due), op)
+		equal(t, "Share", watch[0].all[0].Share, 2)
+		equal(t, "Due", time.Until(watch[0].all[0].Due), op)
 		release(t, all)
 		release(t, w.got(t))
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
@@ -827,7 +498,7 @@ func TestWatchNamesTheShare(t *testing.T) {
 // that has come in its place: of two callers that come then, one asks.
 func TestFirstAttemptBesideALeaver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: maxShare}
+		p := newShares(maxShare)
 		var next *waiter
 		var once sync.Once
 		var s engine.Strategy
@@ -837,7 +508,7 @@ func TestFirstAttemptBesideALeaver(t *testing.T) {
 				return
 			}
 			once.Do(func() {
-				p.through(func(_ string, _ driver.Claim, serve func() error) error { time.Sleep(100 * ms); return serve() })
+				p.then(slow(100*ms, 0))
 				next = &waiter{done: make(chan struct{})}
 				go func() {
 					defer close(next.done)
@@ -857,14 +528,14 @@ func TestFirstAttemptBesideALeaver(t *testing.T) {
 		for _, l := range []strategy.Lease{l, next.got(t), last.got(t)} {
 			release(t, l)
 		}
-		p.left(t)
+		leftovers(t, p.server)
 	})
 }
 
 // TestNewShare: which shares are allowed. For others no request is sent.
 func TestNewShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: maxShare}
+		p := newShares(maxShare)
 		s := open(t, p, strategy.Options{})
 		for _, share := range []int{0, -1, maxShare + 1, 1 << 31, 1<<32 + 1} {
 			l := s.NewShare(name, share)
@@ -890,7 +561,7 @@ func TestNewShare(t *testing.T) {
 		}
 		release(t, take(t, s))
 		asked := p.of("acquire")
-		equal(t, "Share of NewLock", asked[len(asked)-1].Share, 0)
+		equal(t, "Share of NewLock", asked[len(asked)-1].all[0].Share, 0)
 	})
 }
 
@@ -898,7 +569,7 @@ func TestNewShare(t *testing.T) {
 // the observer, and the second is as any other.
 func TestExchange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: maxShare}
+		p := newShares(maxShare)
 		var events ledger.Ledger
 		var mu sync.Mutex
 		seen := map[string][]strategy.EventKind{} // by token
@@ -937,11 +608,11 @@ func TestExchange(t *testing.T) {
 			t.Errorf("events of the first lease = %v, want that it was released in the end", kinds)
 		}
 		mu.Unlock()
-		renewed := len(p.of("extend"))
+		renewed := len(p.of("extend", "extend all"))
 		time.Sleep(5 * time.Second)
-		equal(t, "renewals since", len(p.of("extend"))-renewed, 0) // KeepAlive was for the first
+		equal(t, "renewals since", len(p.of("extend", "extend all"))-renewed, 0) // KeepAlive was for the first
 		release(t, to)
-		p.left(t)
+		leftovers(t, p.server)
 		equal(t, "scheduled", engine.Scheduled(s), 0)
 		equal(t, "asking in the end", events.Asking(), 0)
 		is(t, "events", events.Err())
@@ -1031,7 +702,7 @@ func TestExchangeRefused(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: maxShare}
+				p := newShares(maxShare)
 				s := open(t, p, strategy.Options{})
 				l := takeShare(t, s, 2)
 				before := p.count()
@@ -1061,6 +732,7 @@ func TestExchangeFails(t *testing.T) {
 		undone  int // leases: the old one, or both
 	}{
 		"refused":      {func(*shares, engine.Strategy, func() error) error { return lockstest.Refused("NOPERM") }, strategy.ErrRefused, 1},
+		"unsupported":  {func(*shares, engine.Strategy, func() error) error { return strategy.ErrUnsupported }, strategy.ErrUnsupported, 1},
 		"unsent":       {func(*shares, engine.Strategy, func() error) error { return lockstest.Unsent() }, strategy.ErrUnsent, 1},
 		"lost request": {func(*shares, engine.Strategy, func() error) error { return lockstest.Unknown() }, strategy.ErrUnknown, 2},
 		"lost reply": {func(_ *shares, _ engine.Strategy, serve func() error) error {
@@ -1068,7 +740,7 @@ func TestExchangeFails(t *testing.T) {
 			return lockstest.Unknown()
 		}, strategy.ErrUnknown, 2},
 		"lost lease": {func(p *shares, _ engine.Strategy, serve func() error) error {
-			p.evict()
+			p.Evict(bg, key)
 			return serve()
 		}, strategy.ErrLost, 0},
 		"late": {func(_ *shares, _ engine.Strategy, serve func() error) error {
@@ -1085,20 +757,17 @@ func TestExchangeFails(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: maxShare}
+				p := newShares(maxShare)
 				missed := 0
-				s := open(t, p, strategy.Options{Observe: func(e strategy.Event) {
+				s := open(t, p, strategy.Options{OpTimeout: ttl - ms, Observe: func(e strategy.Event) {
 					if e.Kind == strategy.EventMissed {
 						missed++
 					}
 				}})
 				from := takeShare(t, s, 2)
-				p.through(func(op string, _ driver.Claim, serve func() error) error {
-					if op != "adopt" {
-						return serve()
-					}
+				p.then(only(lockstest.OpAdopt, func(_ context.Context, _ lockstest.Request, serve func() error) error {
 					return c.network(p, s, serve)
-				})
+				}))
 				before := p.count()
 				to, err := s.Exchange(bg, from, 1)
 				if is(t, "Exchange", err, c.err); to != nil {
@@ -1109,35 +778,14 @@ func TestExchangeFails(t *testing.T) {
 				synctest.Wait()
 				tokens := map[string]bool{}
 				for _, r := range p.of("undo") {
-					tokens[r.Token] = true
+					tokens[r.all[0].Token] = true
 				}
 				equal(t, "leases undone", len(tokens), c.undone)
 				equal(t, "requests", p.count()-before, 1+c.undone)
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
 	}
-	t.Run("no Adopt", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			p := &shares{limit: maxShare}
-			s := open(t, struct {
-				noAdopt
-				sharer
-			}{noAdopt{p}, p}, strategy.Options{})
-			_, err := s.Exchange(bg, takeShare(t, s, 2), 1)
-			is(t, "Exchange", err, strategy.ErrUnsupported)
-			p.left(t)
-		})
-	})
-}
-
-// sharer is a driver.Sharer whose methods are not those of a protocol.
-type sharer interface {
-	MaxShare() int
-	Excludes(held, asked int32) bool
-	Groups(share int32) bool
-	Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error)
-	Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error)
 }
 
 // TestWithinItself: a caller in the context of its own lease is refused only what waits for that lease: not another lock,
@@ -1178,7 +826,7 @@ func TestWithinItself(t *testing.T) {
 // for. It is not made after Close, when ctx is done, or for a name that is not allowed.
 func TestAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &shares{limit: 1}
+		p := newShares(1)
 		s := open(t, p, strategy.Options{TTL: time.Minute, FenceTTL: -1})
 		failed := errors.New("failed")
 		asked := 0
@@ -1223,11 +871,8 @@ func TestSharesInChaos(t *testing.T) {
 
 func sharesInChaos(t *testing.T, seed uint64) {
 	const ttl = 3 * time.Second
-	p := &shares{limit: maxShare}
-	faults := chaos(seed)
-	p.through(func(op string, _ driver.Claim, serve func() error) error {
-		return faults(bg, lockstest.Request{Op: lockstest.Op(op)}, serve)
-	})
+	p := newShares(maxShare)
+	p.then(chaos(seed))
 	if seed%4 == 3 {
 		lost := rand.New(rand.NewPCG(seed, 2000))
 		p.drop = func() bool { return lost.IntN(5) == 0 }
@@ -1316,13 +961,12 @@ func sharesInChaos(t *testing.T, seed uint64) {
 			idle := time.Since(last)
 			mu.Unlock()
 			if idle > 5*ttl {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				t.Fatalf("seed %d: nobody has got a share for %v; at the server: %v, queue %v", seed, idle, p.holds, p.queue)
+				left, _ := p.Leftovers(bg, key)
+				t.Fatalf("seed %d: nobody has got a share for %v; at the server: %v", seed, idle, left)
 			}
 		}
 	}
-	p.through(nil)
+	p.then(nil)
 	time.Sleep(2 * ttl)
 	for i, s := range houses {
 		equal(t, fmt.Sprintf("seed %d: under way in %d", seed, i), engine.UnderWay(s), 0)
@@ -1332,32 +976,8 @@ func sharesInChaos(t *testing.T, seed uint64) {
 		t.Errorf("seed %d: %v", seed, err)
 	}
 	release(t, takeShare(t, houses[0], maxShare)) // what was detached has lapsed
-	p.left(t)
+	leftovers(t, p.server)
 	if grants < 50 {
 		t.Errorf("seed %d: grants = %d, want more", seed, grants)
 	}
-}
-
-// TestFullSemaphore: who gets no permit learns how many are taken, from one attempt and after a wait.
-func TestFullSemaphore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		s, err := m.Semaphore(3, strategy.Options{})
-		is(t, "Semaphore", err)
-		defer s.Close()
-		two, err := s.NewMultiPermitLock(name, 2).TryAcquire(bg)
-		is(t, "TryAcquire", err)
-		for what, acquire := range map[string]func(context.Context) (strategy.Lease, error){
-			"TryAcquire": s.NewMultiPermitLock(name, 2).TryAcquire, "Acquire": s.NewMultiPermitLock(name, 2).Acquire,
-		} {
-			ctx, cancel := context.WithTimeout(bg, op)
-			_, err := acquire(ctx)
-			cancel()
-			var held *strategy.HeldError
-			if !errors.As(err, &held) || held.Taken != 2 || held.Permits != 3 {
-				t.Errorf("%s = %v, want that 2 of 3 permits are taken", what, err)
-			}
-		}
-		release(t, two)
-	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -57,27 +58,22 @@ func TestPassKeepsThePlace(t *testing.T) {
 		"held":    {pass: func(_ *shares, _ driver.Claim, serve func() error) error { return serve() }},
 		"refused": {pass: func(*shares, driver.Claim, func() error) error { return lockstest.Refused("LOADING") }},
 		"lost": {is: strategy.ErrLost, pass: func(p *shares, c driver.Claim, serve func() error) error {
-			p.mu.Lock()
-			p.end(c.Token)
-			p.mu.Unlock()
+			p.Change(key, func(l *memory.Lock) { l.End(c.Token) })
 			return serve()
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &shares{limit: 3}
+				p := newShares(3)
 				s, other := open(t, p, strategy.Options{NoHandOver: true}), open(t, p, strategy.Options{})
 				one := takeShare(t, s, 1)
 				takeShare(t, other, 2) // and forgotten: it lapses
 				w := waitShare(bg, s, 3)
 				p.keeps(t, "while one waits", 1, 1)
 				entry, before := p.queued()[0], len(p.of("acquire"))
-				p.through(func(op string, c driver.Claim, serve func() error) error {
-					if op == "pass" {
-						return row.pass(p, c, serve)
-					}
-					return serve()
-				})
+				p.then(only(lockstest.OpPass, func(_ context.Context, q lockstest.Request, serve func() error) error {
+					return row.pass(p, q.Claims[0], serve)
+				}))
 				if err := one.Release(bg); row.is == nil {
 					is(t, "Release", err)
 				} else {
@@ -89,14 +85,14 @@ func TestPassKeepsThePlace(t *testing.T) {
 				if len(asked) == 0 {
 					t.Fatal("the head has not asked, want that it has")
 				}
-				equal(t, "token of the question", asked[0].Token, entry.Token)
-				equal(t, "Repeated", asked[0].Repeated, true)
+				equal(t, "token of the question", asked[0].all[0].Token, entry.Token)
+				equal(t, "Repeated", asked[0].all[0].Repeated, true)
 				for _, c := range p.of("undo") {
-					if c.Token == entry.Token {
+					if c.all[0].Token == entry.Token {
 						t.Error("the place of the head has been undone, want that it keeps it")
 					}
 				}
-				p.left(t)
+				leftovers(t, p.server)
 			})
 		})
 	}
