@@ -214,7 +214,7 @@ func TestFirstAttempt(t *testing.T) {
 			release(t, l)
 		}
 	}
-	for what, play := range map[string]func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Strategy){
+	bubbles(t, map[string]func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Strategy){
 		"granted: its release passes the lock on": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Strategy) {
 			waiters := whoCame(t, 4, func(int) (strategy.Lease, error) { return s.NewLock(name).Acquire(bg) })
 			inTurn(t, waiters)
@@ -357,21 +357,17 @@ func TestFirstAttempt(t *testing.T) {
 				release(t, l)
 			}
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				r.then(slow(there, 0))
-				s := open(t, &m, strategy.Options{})
-				play(t, &m, r, s)
-				time.Sleep(ttl)
-				leftovers(t, &m)
-				equal(t, "lines", engine.Lines(s), 0)
-				equal(t, "under way", engine.UnderWay(s), 0)
-			})
-		})
-	}
+	}, func(t *testing.T, play func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Strategy)) {
+		var m lockstest.Memory
+		r := record(&m)
+		r.then(slow(there, 0))
+		s := open(t, &m, strategy.Options{})
+		play(t, &m, r, s)
+		time.Sleep(ttl)
+		leftovers(t, &m)
+		equal(t, "lines", engine.Lines(s), 0)
+		equal(t, "under way", engine.UnderWay(s), 0)
+	})
 }
 
 // fails lets the first n attempts fail, each after a while.
@@ -407,7 +403,7 @@ func TestFirstAttemptOfAnother(t *testing.T) {
 // Many callers want permits at the same moment. Whatever becomes of one, the others have their turn.
 func TestBurstOfPermits(t *testing.T) {
 	const there = 100 * ms
-	for what, play := range map[string]func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore){
+	bubbles(t, map[string]func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore){
 		"a refusal is the caller's own": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore) {
 			waiters := whoLeft(t, 40, func(i int) (strategy.Lease, error) {
 				if i < 20 {
@@ -497,22 +493,18 @@ func TestBurstOfPermits(t *testing.T) {
 				is(t, "Acquire", w.err)
 			}
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				r.then(slow(there, 0))
-				s, err := m.Semaphore(3, strategy.Options{})
-				is(t, "Semaphore", err)
-				play(t, &m, r, s)
-				m.Intercept(nil)
-				time.Sleep(2 * ttl)
-				leftovers(t, &m)
-				s.Close()
-			})
-		})
-	}
+	}, func(t *testing.T, play func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Semaphore)) {
+		var m lockstest.Memory
+		r := record(&m)
+		r.then(slow(there, 0))
+		s, err := m.Semaphore(3, strategy.Options{})
+		is(t, "Semaphore", err)
+		play(t, &m, r, s)
+		m.Intercept(nil)
+		time.Sleep(2 * ttl)
+		leftovers(t, &m)
+		s.Close()
+	})
 }
 
 // A caller that asks for a permit asks for all that stand behind it. So many callers cost few requests, and few times the way to the server.

@@ -70,7 +70,7 @@ func TestNextWatches(t *testing.T) {
 			t.Errorf("the next got the lock after %v, want %v and little more", took, d)
 		}
 	}
-	for what, play := range map[string]func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy){
+	bubbles(t, map[string]func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy){
 		"the first has left": func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy) {
 			ctx, cancel := context.WithCancel(bg)
 			start := time.Now()
@@ -108,15 +108,11 @@ func TestNextWatches(t *testing.T) {
 			<-told.done
 			soon(t, next, start, successorTTL)
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				a, b := houses(t, &m, strategy.Options{})
-				play(t, &m, a, b, open(t, &m, strategy.Options{}))
-			})
-		})
-	}
+	}, func(t *testing.T, play func(t *testing.T, m *lockstest.Memory, a, b, c strategy.Strategy)) {
+		var m lockstest.Memory
+		a, b := houses(t, &m, strategy.Options{})
+		play(t, &m, a, b, open(t, &m, strategy.Options{}))
+	})
 }
 
 // The second in the queue does not disturb a successor, although the holder's TTL would soon have been over.
@@ -142,47 +138,43 @@ func TestNextOutlastsTheHolder(t *testing.T) {
 // The holder has died, and so has the first in the queue. The second asks within a TTL after the
 // holder's, or another does before it, also if the heads of each process come and go meanwhile.
 func TestFirstDiesWithTheHolder(t *testing.T) {
-	for _, processes := range []int{1, 5, 50} {
-		t.Run(fmt.Sprint(processes), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				start := time.Now()
-				take(t, open(t, &m, strategy.Options{}))
-				queueUp(t, &m, "dead", false)
-				ctx, cancel := context.WithCancel(bg)
-				got := make(chan time.Time, 2*processes)
-				var all sync.WaitGroup
-				for range processes {
-					s := open(t, &m, strategy.Options{})
-					for range 2 { // so that one is there when the other leaves
-						all.Go(func() {
-							for ctx.Err() == nil {
-								patient, done := context.WithTimeout(ctx, time.Second)
-								l, err := s.NewLock(name).Acquire(patient)
-								if done(); err == nil {
-									got <- time.Now()
-									release(t, l)
-									return
-								}
-							}
-						})
-						time.Sleep(time.Second / 2 / time.Duration(processes))
+	bubblesOf(t, []int{1, 5, 50}, func(t *testing.T, processes int) {
+		var m lockstest.Memory
+		start := time.Now()
+		take(t, open(t, &m, strategy.Options{}))
+		queueUp(t, &m, "dead", false)
+		ctx, cancel := context.WithCancel(bg)
+		got := make(chan time.Time, 2*processes)
+		var all sync.WaitGroup
+		for range processes {
+			s := open(t, &m, strategy.Options{})
+			for range 2 { // so that one is there when the other leaves
+				all.Go(func() {
+					for ctx.Err() == nil {
+						patient, done := context.WithTimeout(ctx, time.Second)
+						l, err := s.NewLock(name).Acquire(patient)
+						if done(); err == nil {
+							got <- time.Now()
+							release(t, l)
+							return
+						}
 					}
-				}
-				took := 10 * ttl
-				select {
-				case at := <-got:
-					took = at.Sub(start)
-				case <-time.After(took):
-				}
-				cancel()
-				all.Wait()
-				if took < ttl || took > 2*ttl+10*ms {
-					t.Errorf("somebody got the lock after %v, want after one TTL or two", took)
-				}
-			})
-		})
-	}
+				})
+				time.Sleep(time.Second / 2 / time.Duration(processes))
+			}
+		}
+		took := 10 * ttl
+		select {
+		case at := <-got:
+			took = at.Sub(start)
+		case <-time.After(took):
+		}
+		cancel()
+		all.Wait()
+		if took < ttl || took > 2*ttl+10*ms {
+			t.Errorf("somebody got the lock after %v, want after one TTL or two", took)
+		}
+	})
 }
 
 // roaming is a Memory whose subscriptions can be forgotten: nobody hears of that.

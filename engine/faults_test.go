@@ -16,57 +16,54 @@ import (
 
 // TestHeadAsksAlone: while a head asks for its claim, because a grant says too little, no release asks for that claim, too.
 func TestHeadAsksAlone(t *testing.T) {
-	for what, q := range map[string]struct{ there, back time.Duration }{
+	type row struct{ there, back time.Duration }
+	bubbles(t, map[string]row{
 		"the release arrives first":  {there: 10 * ms},
 		"the question arrives first": {back: 10 * ms},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(2)
-				s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
-				mine, theirs := take(t, s), take(t, other)
-				ctx, cancel := context.WithTimeout(bg, time.Second)
-				defer cancel()
-				w := waitShare(ctx, s, 1)
-				p.keeps(t, "while one waits", 1, 1)
-				token := p.queued()[0].Token
-				before := len(p.of("acquire"))
-				p.then(only(lockstest.OpAcquire, func(_ context.Context, r lockstest.Request, serve func() error) error {
-					if r.Claims[0].Token != token {
-						return serve()
-					}
-					time.Sleep(q.there)
-					err := serve()
-					time.Sleep(q.back)
-					if q.back > 0 && len(p.of("pass")) > 0 {
-						return lockstest.Unsent() // the engine would panic with its mutex locked, and this test would hang
-					}
-					return err
-				}))
-				p.Tell(key, driver.Notification{Token: token})
-				time.Sleep(5 * ms)
-				equal(t, "questions of the head that are under way", len(p.of("acquire"))-before, 1)
-				release(t, mine)
-				equal(t, "releases that ask for the head, too", len(p.of("pass")), 0)
-				<-w.done
-				is(t, "Acquire", w.err)
-				if synctest.Wait(); w.err != nil {
-					release(t, theirs)
-					return
-				}
-				is(t, "Err", w.lease.Err())
-				equal(t, "what the server keeps for the lease", p.held(w.lease.Token()), 1)
-				third, err := other.NewLock(name).TryAcquire(bg)
-				is(t, "TryAcquire of a third of two permits", err, strategy.ErrHeld)
-				if err == nil {
-					third.Release(bg)
-				}
-				w.lease.Release(bg)
-				release(t, theirs)
-				leftovers(t, p.server)
-			})
-		})
-	}
+	}, func(t *testing.T, q row) {
+		p := newShares(2)
+		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
+		mine, theirs := take(t, s), take(t, other)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		w := waitShare(ctx, s, 1)
+		p.keeps(t, "while one waits", 1, 1)
+		token := p.queued()[0].Token
+		before := len(p.of("acquire"))
+		p.then(only(lockstest.OpAcquire, func(_ context.Context, r lockstest.Request, serve func() error) error {
+			if r.Claims[0].Token != token {
+				return serve()
+			}
+			time.Sleep(q.there)
+			err := serve()
+			time.Sleep(q.back)
+			if q.back > 0 && len(p.of("pass")) > 0 {
+				return lockstest.Unsent() // the engine would panic with its mutex locked, and this test would hang
+			}
+			return err
+		}))
+		p.Tell(key, driver.Notification{Token: token})
+		time.Sleep(5 * ms)
+		equal(t, "questions of the head that are under way", len(p.of("acquire"))-before, 1)
+		release(t, mine)
+		equal(t, "releases that ask for the head, too", len(p.of("pass")), 0)
+		<-w.done
+		is(t, "Acquire", w.err)
+		if synctest.Wait(); w.err != nil {
+			release(t, theirs)
+			return
+		}
+		is(t, "Err", w.lease.Err())
+		equal(t, "what the server keeps for the lease", p.held(w.lease.Token()), 1)
+		third, err := other.NewLock(name).TryAcquire(bg)
+		is(t, "TryAcquire of a third of two permits", err, strategy.ErrHeld)
+		if err == nil {
+			third.Release(bg)
+		}
+		w.lease.Release(bg)
+		release(t, theirs)
+		leftovers(t, p.server)
+	})
 }
 
 // odd is a Memory whose protocol panics in one request.
@@ -149,69 +146,61 @@ func TestReleasePanics(t *testing.T) {
 
 // TestAdoptionTellsTheOwner: an owner that has asked in vain, and stands in line, gets in at once when it adopts the lock elsewhere.
 func TestAdoptionTellsTheOwner(t *testing.T) {
-	for _, how := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
-		t.Run(how.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m := reentrant()
-				s := open(t, m, strategy.Options{Wait: how, Backoff: func(int) time.Duration { return time.Hour }})
-				ctx, cancel := context.WithTimeout(bg, 3*ttl)
-				defer cancel()
-				holder := take(t, s)
-				head := wait(ctx, s)
-				before := m.Requests(lockstest.OpAcquire)
-				owner := wait(strategy.WithOwner(ctx, "me"), s)
-				equal(t, "attempts of the owner", m.Requests(lockstest.OpAcquire)-before, 1)
-				equal(t, "waiting", engine.Waiting(s, key), 2)
-				token, err := holder.Detach()
-				is(t, "Detach", err)
-				adopted, err := s.Adopt(as("me"), name, token)
-				if err != nil {
-					t.Fatalf("Adopt = %v, want the lock", err)
-				}
-				synctest.Wait()
-				if !closed(owner.done) {
-					t.Error("Acquire by the owner waits for the owner's own hold, want that it gets in at once")
-				} else {
-					release(t, owner.got(t))
-				}
-				equal(t, "the head is served", closed(head.done), false)
-				release(t, adopted)
-				release(t, head.got(t))
-				if <-owner.done; owner.err == nil {
-					owner.lease.Release(bg)
-				}
-			})
-		})
-	}
+	bubblesOf(t, []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll}, func(t *testing.T, how strategy.Wait) {
+		m := reentrant()
+		s := open(t, m, strategy.Options{Wait: how, Backoff: func(int) time.Duration { return time.Hour }})
+		ctx, cancel := context.WithTimeout(bg, 3*ttl)
+		defer cancel()
+		holder := take(t, s)
+		head := wait(ctx, s)
+		before := m.Requests(lockstest.OpAcquire)
+		owner := wait(strategy.WithOwner(ctx, "me"), s)
+		equal(t, "attempts of the owner", m.Requests(lockstest.OpAcquire)-before, 1)
+		equal(t, "waiting", engine.Waiting(s, key), 2)
+		token, err := holder.Detach()
+		is(t, "Detach", err)
+		adopted, err := s.Adopt(as("me"), name, token)
+		if err != nil {
+			t.Fatalf("Adopt = %v, want the lock", err)
+		}
+		synctest.Wait()
+		if !closed(owner.done) {
+			t.Error("Acquire by the owner waits for the owner's own hold, want that it gets in at once")
+		} else {
+			release(t, owner.got(t))
+		}
+		equal(t, "the head is served", closed(head.done), false)
+		release(t, adopted)
+		release(t, head.got(t))
+		if <-owner.done; owner.err == nil {
+			owner.lease.Release(bg)
+		}
+	})
 }
 
 // TestLeaverDuringSubscription: when a head leaves while it subscribes, the next one subscribes at once.
 func TestLeaverDuringSubscription(t *testing.T) {
-	for _, how := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification} {
-		t.Run(how.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				s := open(t, &m, strategy.Options{Wait: how, Backoff: func(int) time.Duration { return time.Hour }})
-				holder := take(t, open(t, &m, strategy.Options{}))
-				r := record(&m)
-				r.then(only(lockstest.OpWatch, slow(0, 900*ms)))
-				ctx, cancel := context.WithTimeout(bg, 300*ms)
-				defer cancel()
-				leaves, next := wait(ctx, s), wait(bg, s)
-				r.then(nil)
-				<-leaves.done
-				is(t, "Acquire by who leaves", leaves.err, strategy.ErrHeld, context.DeadlineExceeded)
-				synctest.Wait()
-				equal(t, "subscriptions when it has left", len(r.of(lockstest.OpWatch)), 2)
-				time.Sleep(time.Second)
-				start := time.Now()
-				release(t, holder)
-				release(t, next.got(t))
-				equal(t, "the next one had the lock after", next.at.Sub(start), 0)
-				leftovers(t, &m)
-			})
-		})
-	}
+	bubblesOf(t, []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification}, func(t *testing.T, how strategy.Wait) {
+		var m lockstest.Memory
+		s := open(t, &m, strategy.Options{Wait: how, Backoff: func(int) time.Duration { return time.Hour }})
+		holder := take(t, open(t, &m, strategy.Options{}))
+		r := record(&m)
+		r.then(only(lockstest.OpWatch, slow(0, 900*ms)))
+		ctx, cancel := context.WithTimeout(bg, 300*ms)
+		defer cancel()
+		leaves, next := wait(ctx, s), wait(bg, s)
+		r.then(nil)
+		<-leaves.done
+		is(t, "Acquire by who leaves", leaves.err, strategy.ErrHeld, context.DeadlineExceeded)
+		synctest.Wait()
+		equal(t, "subscriptions when it has left", len(r.of(lockstest.OpWatch)), 2)
+		time.Sleep(time.Second)
+		start := time.Now()
+		release(t, holder)
+		release(t, next.got(t))
+		equal(t, "the next one had the lock after", next.at.Sub(start), 0)
+		leftovers(t, &m)
+	})
 }
 
 // TestFailuresOfOtherOptions: two time-outs in a row end the waits of those who would not wait longer for an answer, and no others.
@@ -245,72 +234,32 @@ func TestFailuresOfOtherOptions(t *testing.T) {
 
 // TestBackoffStopsNoLine: while Options.Backoff runs, which is the user's code, all lines go on: it may call the strategy itself.
 func TestBackoffStopsNoLine(t *testing.T) {
-	for _, how := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
-		t.Run(how.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				var s engine.Strategy
-				var called, asleep atomic.Bool
-				s = open(t, &m, strategy.Options{Wait: how, Backoff: func(int) time.Duration {
-					if called.Store(true); asleep.Load() {
-						return ms // it is woken by who may have the mutex
-					}
-					if engine.Locked(s) { // by its caller: nobody else does anything
-						t.Error("the mutex of the lines is locked while Backoff runs, want that it is not")
-						return ms // what follows would hang
-					}
-					engine.Waiting(s, key)
-					l, err := s.NewLock("other").Acquire(bg)
-					if is(t, "Acquire of another lock", err); err == nil {
-						release(t, l)
-					}
-					return ms
-				}})
-				holder := take(t, open(t, &m, strategy.Options{}))
-				w := wait(bg, s)
-				asleep.Store(true)
-				if !called.Load() {
-					t.Error("Backoff has not been called")
-				}
-				release(t, holder)
-				release(t, w.got(t))
-			})
-		})
-	}
-}
-
-// breaking is a Memory whose subscriptions break when they are being ended.
-type breaking struct{ lockstest.Memory }
-
-func (p *breaking) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	stop, err := p.Memory.Watch(ctx, c, fn)
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		fn(driver.Notification{})
-		stop()
-	}, nil
-}
-
-// TestOldSubscriptionBreaks: a subscription that breaks while the line ends it takes nothing from the one that follows.
-func TestOldSubscriptionBreaks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &breaking{}
-		queues := open(t, p, strategy.Options{Backoff: func(int) time.Duration { return time.Hour }})
-		listens, err := queues.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification })
-		is(t, "With", err)
-		holder := take(t, open(t, p, strategy.Options{}))
-		ctx, leave := context.WithCancel(bg)
-		first, next := wait(ctx, queues), wait(bg, listens)
-		leave() // the next head waits in another way: it subscribes again
-		<-first.done
-		synctest.Wait()
-		equal(t, "subscriptions", p.Requests(lockstest.OpWatch), 2)
-		start := time.Now()
+	bubblesOf(t, []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll}, func(t *testing.T, how strategy.Wait) {
+		var m lockstest.Memory
+		var s engine.Strategy
+		var called, asleep atomic.Bool
+		s = open(t, &m, strategy.Options{Wait: how, Backoff: func(int) time.Duration {
+			if called.Store(true); asleep.Load() {
+				return ms // it is woken by who may have the mutex
+			}
+			if engine.Locked(s) { // by its caller: nobody else does anything
+				t.Error("the mutex of the lines is locked while Backoff runs, want that it is not")
+				return ms // what follows would hang
+			}
+			engine.Waiting(s, key)
+			l, err := s.NewLock("other").Acquire(bg)
+			if is(t, "Acquire of another lock", err); err == nil {
+				release(t, l)
+			}
+			return ms
+		}})
+		holder := take(t, open(t, &m, strategy.Options{}))
+		w := wait(bg, s)
+		asleep.Store(true)
+		if !called.Load() {
+			t.Error("Backoff has not been called")
+		}
 		release(t, holder)
-		release(t, next.got(t))
-		equal(t, "the next one had the lock after", next.at.Sub(start), 0)
-		leftovers(t, &p.Memory)
+		release(t, w.got(t))
 	})
 }

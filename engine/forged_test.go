@@ -185,27 +185,6 @@ func TestImplausibleGrant(t *testing.T) {
 	}
 }
 
-// TestImplausibleGrantDuringAQuestion: a message of the future is implausible when it is heard, although the head looks at
-// it only when its question has been answered.
-func TestImplausibleGrantDuringAQuestion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		w := wait(bg, b)
-		token := queuedToken(t, &p.Memory)
-		p.Intercept(only(lockstest.OpAcquire, slow(0, 100*ms)))
-		p.tell(driver.Notification{Holder: holder.Token()}) // so the head asks
-		synctest.Wait()
-		p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, TTL: time.Second, ServerTime: clock() + 50*ms}})
-		time.Sleep(time.Second)
-		equal(t, "Acquire has ended", closed(w.done), false)
-		release(t, holder)
-		release(t, w.got(t))
-		leftovers(t, &p.Memory)
-	})
-}
-
 // TestGrantBehindOthers: a message for another token makes no holder, costs no request, and hides no true grant.
 func TestGrantBehindOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -230,26 +209,6 @@ func TestGrantBehindOthers(t *testing.T) {
 		equal(t, "holder", tokenAt(&p.Memory), l.Token())
 		release(t, l)
 		leftovers(t, &p.Memory)
-	})
-}
-
-// TestForgedNextWhileTheLineIsBlocked: a message that came before the head has asked says nothing of the holder that it finds.
-func TestForgedNextWhileTheLineIsBlocked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		first, second := wait(bg, b), wait(bg, b)
-		release(t, holder)
-		l := first.got(t)
-		p.tell(driver.Notification{Next: contract.MaxTTL})
-		start := time.Now()
-		_, err := l.Detach() // before it has been extended
-		is(t, "Detach", err)
-		release(t, second.got(t))
-		if late := second.at.Sub(start); late > successorTTL+4*ms {
-			t.Errorf("Acquire after %v, want when the holder's TTL of %v is over", late, successorTTL)
-		}
 	})
 }
 

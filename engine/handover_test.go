@@ -41,34 +41,14 @@ func (w *waiter) got(t *testing.T) strategy.Lease {
 	return w.lease
 }
 
-// unfenced is a Memory that tells of no fences.
-type unfenced struct{ *lockstest.Memory }
-
-func (p unfenced) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	g, err := p.Memory.Acquire(ctx, c)
-	g.Fence, g.Fences = 0, 0
-	return g, err
-}
-
-func (p unfenced) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	g, err := p.Memory.Pass(ctx, c, next)
-	g.Fence, g.Fences = 0, 0
-	return g, err
-}
-
-func (p unfenced) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	return p.Memory.Watch(ctx, c, func(n driver.Notification) {
-		n.Grant.Fence, n.Grant.Fences = 0, 0
-		fn(n)
-	})
-}
-
 // Where there are no fences none have to be reserved; the lock is handed over as often.
 func TestHandOverWithoutFences(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		s := open(t, unfenced{&m}, strategy.Options{})
-		waiters := inLine(t, s, 20)
+		m := &wire{
+			answers: func(g *driver.Grant, _ error) { g.Fence, g.Fences = 0, 0 },
+			hears:   func(n *driver.Notification) { n.Grant.Fence, n.Grant.Fences = 0, 0 },
+		}
+		waiters := inLine(t, open(t, m, strategy.Options{}), 20)
 		before := m.Requests()
 		for i, w := range waiters {
 			equal(t, "Fence", fenceOf(w.got(t)), 0)
@@ -87,42 +67,38 @@ func fenceOf(l strategy.Lease) uint64 {
 // Within the process the lock goes on without a request, however the process waits: each hold has a
 // token and a fence of its own, and the servers know that of the first.
 func TestHandOver(t *testing.T) {
-	for _, how := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
-		t.Run(how.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				s := open(t, &m, strategy.Options{Label: "me", Wait: how})
-				waiters := inLine(t, s, 10)
-				before, tokens := m.Requests(), map[string]bool{}
-				first := waiters[0].lease
-				for i, w := range waiters {
-					l := w.got(t)
-					tokens[l.Token()] = true
-					equal(t, "Owner", l.Owner(), l.Token())
-					label, _ := token.Parse(l.Token())
-					equal(t, "label", label, "me")
-					equal(t, "Fence", fenceOf(l), fenceOf(first)+uint64(i))
-					equal(t, "Deadline", l.Deadline(), first.Deadline())
-					equal(t, "requests", m.Requests()-before, 0)
-					if i+1 < len(waiters) {
-						equal(t, "the next has the lock, too", closed(waiters[i+1].done), false)
-					}
-					time.Sleep(100 * time.Microsecond) // so that the next one's lease is younger, and its grant is not
-					release(t, l)
-					is(t, "second Release", l.Release(bg), strategy.ErrReleased)
-					is(t, "Err", l.Err(), strategy.ErrReleased)
-				}
-				equal(t, "tokens", len(tokens), 10)
-				equal(t, "requests of the last release", m.Requests()-before, 1)
-				left, _ := m.Leftovers(bg, key)
-				equal(t, "left at the server", len(left), 0)
-				next := take(t, s)
-				if fenceOf(next) <= fenceOf(waiters[9].lease) {
-					t.Errorf("Fence after the hand-overs = %d, want more than %d", fenceOf(next), fenceOf(waiters[9].lease))
-				}
-			})
-		})
-	}
+	bubblesOf(t, []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll}, func(t *testing.T, how strategy.Wait) {
+		var m lockstest.Memory
+		s := open(t, &m, strategy.Options{Label: "me", Wait: how})
+		waiters := inLine(t, s, 10)
+		before, tokens := m.Requests(), map[string]bool{}
+		first := waiters[0].lease
+		for i, w := range waiters {
+			l := w.got(t)
+			tokens[l.Token()] = true
+			equal(t, "Owner", l.Owner(), l.Token())
+			label, _ := token.Parse(l.Token())
+			equal(t, "label", label, "me")
+			equal(t, "Fence", fenceOf(l), fenceOf(first)+uint64(i))
+			equal(t, "Deadline", l.Deadline(), first.Deadline())
+			equal(t, "requests", m.Requests()-before, 0)
+			if i+1 < len(waiters) {
+				equal(t, "the next has the lock, too", closed(waiters[i+1].done), false)
+			}
+			time.Sleep(100 * time.Microsecond) // so that the next one's lease is younger, and its grant is not
+			release(t, l)
+			is(t, "second Release", l.Release(bg), strategy.ErrReleased)
+			is(t, "Err", l.Err(), strategy.ErrReleased)
+		}
+		equal(t, "tokens", len(tokens), 10)
+		equal(t, "requests of the last release", m.Requests()-before, 1)
+		left, _ := m.Leftovers(bg, key)
+		equal(t, "left at the server", len(left), 0)
+		next := take(t, s)
+		if fenceOf(next) <= fenceOf(waiters[9].lease) {
+			t.Errorf("Fence after the hand-overs = %d, want more than %d", fenceOf(next), fenceOf(waiters[9].lease))
+		}
+	})
 }
 
 // Two processes without a queue, each with many contenders, take turns. If they poll, a client that
@@ -364,35 +340,10 @@ func TestPauseAfterATurn(t *testing.T) {
 	})
 }
 
-// A hold whose renewal fails is not handed over: the next has one of its own.
-func TestOnlySoundHoldsAreHandedOver(t *testing.T) {
-	for what, tt := range map[string]struct {
-		extend lockstest.Fault
-		is     error
-	}{
-		"no answer": {lostRequest, strategy.ErrUnknown},
-		"refused":   {refused, strategy.ErrRefused},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
-				r.then(only(lockstest.OpExtend, tt.extend))
-				is(t, "Extend", waiters[0].lease.Extend(bg), tt.is)
-				r.then(nil)
-				release(t, waiters[0].lease)
-				equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
-				release(t, waiters[1].got(t))
-			})
-		})
-	}
-}
-
 // A release that comes while a renewal is under way waits for the answer. If that is a failure, the lock
 // is not handed over: it may be another's already.
 func TestReleaseLearnsFromTheRenewal(t *testing.T) {
-	for what, extend := range map[string]lockstest.Fault{
+	bubbles(t, map[string]lockstest.Fault{
 		"lost": func(_ context.Context, q lockstest.Request, _ func() error) error {
 			time.Sleep(ms)
 			return &strategy.LostError{Name: q.Claims[0].Name}
@@ -401,28 +352,24 @@ func TestReleaseLearnsFromTheRenewal(t *testing.T) {
 			time.Sleep(ms)
 			return lostRequest(ctx, q, serve)
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
-				r.then(only(lockstest.OpExtend, extend))
-				var extended error
-				over := make(chan struct{})
-				go func() {
-					defer close(over)
-					extended = waiters[0].lease.Extend(bg)
-				}()
-				synctest.Wait()
-				release(t, waiters[0].lease)
-				<-over
-				is(t, "Extend", extended, strategy.ErrReleased)
-				equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
-				release(t, waiters[1].got(t))
-			})
-		})
-	}
+	}, func(t *testing.T, extend lockstest.Fault) {
+		var m lockstest.Memory
+		r := record(&m)
+		waiters := inLine(t, open(t, &m, strategy.Options{}), 2)
+		r.then(only(lockstest.OpExtend, extend))
+		var extended error
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			extended = waiters[0].lease.Extend(bg)
+		}()
+		synctest.Wait()
+		release(t, waiters[0].lease)
+		<-over
+		is(t, "Extend", extended, strategy.ErrReleased)
+		equal(t, "passes", len(r.of(lockstest.OpPass)), 1)
+		release(t, waiters[1].got(t))
+	})
 }
 
 // A partial grant (a server has not answered, and may keep the lock for longer) is handed over as such: if the successor's
@@ -456,22 +403,6 @@ func (p partial) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, err
 	g, err := p.Protocol.Acquire(ctx, c)
 	g.Partial = err == nil
 	return g, err
-}
-
-// NoHandOver asks the servers each time: once per acquisition.
-func TestNoHandOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		waiters := inLine(t, open(t, &m, strategy.Options{NoHandOver: true}), 10)
-		before := m.Requests()
-		for _, w := range waiters {
-			equal(t, "Token at the server", tokenAt(&m), w.got(t).Token())
-			release(t, w.lease)
-		}
-		equal(t, "passes", len(r.of(lockstest.OpPass)), 9)
-		equal(t, "requests", m.Requests()-before-10, 10) // and ten of tokenAt
-	})
 }
 
 // tokenAt is who holds the lock at the server, by a request that is let through.
@@ -575,72 +506,32 @@ func TestHandedOverLease(t *testing.T) {
 	})
 }
 
-// Where the lock cannot be handed over, the next head asks once the release has been answered: at once
-// within the process's turn, and after a pause when that is over.
-func TestNextHeadAsksAfterTheRelease(t *testing.T) {
-	for what, o := range map[string]strategy.Options{
-		"of a queue, next by polling": {},
-		"by polling":                  {Wait: strategy.WaitPoll},
-		"by notification":             {Wait: strategy.WaitNotification},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				s := open(t, &m, o)
-				polls, err := s.With(func(o *strategy.Options) { o.Wait, o.TTL = strategy.WaitPoll, time.Minute })
-				is(t, "With", err)
-				holder := take(t, s)
-				first, next := wait(bg, s), wait(bg, polls)
-				release(t, holder)
-				first.got(t)
-				r.then(only(lockstest.OpRelease, slow(5*ms, 0)))
-				start := time.Now()
-				release(t, first.lease)
-				next.got(t)
-				asked := r.of(lockstest.OpAcquire)
-				pause := asked[len(asked)-1].at.Sub(start) - 5*ms
-				if o.Wait == strategy.WaitBest {
-					equal(t, "pause", pause, 0)
-				} else if pause <= 0 || pause > 2*ms {
-					t.Errorf("the head asks %v after the release, want up to 2ms: the turn is over", pause)
-				}
-				release(t, next.lease)
-			})
-		})
-	}
-}
-
 // A head whose predecessor's release got no answer asks at once: it learns that the servers are away, and
 // does not sleep until the TTL of a holder that has released.
 func TestNextHeadLearnsOfALostRelease(t *testing.T) {
-	for what, o := range map[string]strategy.Options{
+	bubbles(t, map[string]strategy.Options{
 		"of a queue":      {},
 		"by polling":      {Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }},
 		"by notification": {Wait: strategy.WaitNotification},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				s := open(t, &m, o)
-				holder := take(t, s)
-				first, next := wait(bg, s), wait(bg, s)
-				release(t, holder)
-				first.got(t)
-				time.Sleep(3 * ms) // the turn is over
-				r.then(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
-				start := time.Now()
-				is(t, "Release", first.lease.Release(bg), strategy.ErrUnknown)
-				<-next.done
-				is(t, "Acquire of the next", next.err, strategy.ErrUnknown)
-				if took := next.at.Sub(start); took > 10*ms {
-					t.Errorf("the next learned of it after %v, want at once", took)
-				}
-				r.then(nil)
-			})
-		})
-	}
+	}, func(t *testing.T, o strategy.Options) {
+		var m lockstest.Memory
+		r := record(&m)
+		s := open(t, &m, o)
+		holder := take(t, s)
+		first, next := wait(bg, s), wait(bg, s)
+		release(t, holder)
+		first.got(t)
+		time.Sleep(3 * ms) // the turn is over
+		r.then(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
+		start := time.Now()
+		is(t, "Release", first.lease.Release(bg), strategy.ErrUnknown)
+		<-next.done
+		is(t, "Acquire of the next", next.err, strategy.ErrUnknown)
+		if took := next.at.Sub(start); took > 10*ms {
+			t.Errorf("the next learned of it after %v, want at once", took)
+		}
+		r.then(nil)
+	})
 }
 
 // A re-entrant lock is handed over by one request for each hold, in the process's turn: the next holder
@@ -760,28 +651,6 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 	}
 }
 
-// An owner that has re-entered holds the lock until its last hold is over: none of them
-// is handed over.
-func TestReenteredHoldIsNotHandedOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := reentrant()
-		s := open(t, m, strategy.Options{})
-		ctx := strategy.WithOwner(bg, "me")
-		holder := take(t, s)
-		first := wait(ctx, s)
-		other := wait(bg, s)
-		release(t, holder)
-		second, err := s.NewLock(name).Acquire(ctx)
-		is(t, "Acquire of the owner", err)
-		release(t, first.got(t))
-		time.Sleep(ms)
-		equal(t, "another has the lock", closed(other.done), false)
-		is(t, "Err of the second hold", second.Err())
-		release(t, second)
-		release(t, other.got(t))
-	})
-}
-
 // In the context of a re-entrant lock's lease the lock is granted again, however it came to the lease.
 func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -847,13 +716,35 @@ func TestRequestsPerAcquisition(t *testing.T) {
 	}
 }
 
-// wire is a Memory whose notices travel: they take their time, and get lost.
+// wire is a Memory whose requests and messages a test can change. Messages travel: they take their time, and get lost.
 type wire struct {
 	lockstest.Memory
-	delay time.Duration
+	delay   time.Duration
+	asks    func(c *driver.Claim)            // before Acquire, or in place of what Pass asks for
+	answers func(g *driver.Grant, err error) // of both
+	hears   func(n *driver.Notification)
 
 	mu   sync.Mutex
 	drop func(driver.Notification) bool // nil: none is lost
+}
+
+func (p *wire) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return p.ask(c, func(c driver.Claim) (driver.Grant, error) { return p.Memory.Acquire(ctx, c) })
+}
+
+func (p *wire) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
+	return p.ask(next, func(next driver.Claim) (driver.Grant, error) { return p.Memory.Pass(ctx, c, next) })
+}
+
+func (p *wire) ask(c driver.Claim, send func(driver.Claim) (driver.Grant, error)) (driver.Grant, error) {
+	if p.asks != nil {
+		p.asks(&c)
+	}
+	g, err := send(c)
+	if p.answers != nil {
+		p.answers(&g, err)
+	}
+	return g, err
 }
 
 func (p *wire) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
@@ -862,6 +753,9 @@ func (p *wire) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notific
 		p.mu.Lock()
 		drop := p.drop != nil && p.drop(n)
 		p.mu.Unlock()
+		if p.hears != nil {
+			p.hears(&n)
+		}
 		if !drop {
 			notices <- n
 		}

@@ -176,40 +176,6 @@ func TestLateWaits(t *testing.T) {
 	}
 }
 
-// TestLateBeforeTheLine: a caller whose deadline passes during its first attempt, or while others make theirs, has what
-// is known of the lock, and does not subscribe.
-func TestLateBeforeTheLine(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		holder := take(t, open(t, &m, strategy.Options{}))
-		s := open(t, &m, strategy.Options{})
-		r.then(only(lockstest.OpAcquire, slow(15*ms, 15*ms)))
-		w := wait(lateIn(20*ms), s)
-		<-w.done
-		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 0)
-		release(t, holder)
-
-		p := newShares(maxShare)
-		sharing := open(t, p, strategy.Options{})
-		share := takeShare(t, open(t, p, strategy.Options{}), maxShare)
-		p.then(slow(15*ms, 0))
-		var all []*waiter
-		for range 3 * 8 { // more than the room for first attempts
-			all = append(all, waitShare(lateIn(20*ms), sharing, 1))
-		}
-		for _, w := range all {
-			<-w.done
-			is(t, "Acquire of a share", w.err, context.DeadlineExceeded)
-			isNot(t, "Acquire of a share", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
-		}
-		p.then(nil)
-		release(t, share)
-		leftovers(t, p.server)
-	})
-}
-
 // stopped is a late context whose deadline comes in a moment in which the process is stopped.
 type stopped struct {
 	context.Context
@@ -218,34 +184,6 @@ type stopped struct {
 
 func (s *stopped) Deadline() (time.Time, bool) {
 	return time.Now().Add(time.Duration(s.left.Load())), true
-}
-
-// TestLateBehindAFirstAttempt: a caller whose deadline has passed when it becomes the head makes no attempt.
-func TestLateBehindAFirstAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(8)
-		p.then(slow(15*ms, 0))
-		s := open(t, p, strategy.Options{})
-		var asking []*waiter
-		for range 8 {
-			asking = append(asking, waitShare(bg, s, 1))
-		}
-		ctx := &stopped{Context: as("late")}
-		ctx.left.Store(int64(time.Hour))
-		w := waitShare(ctx, s, 1)
-		ctx.left.Store(0)
-		<-w.done
-		is(t, "Acquire", w.err, context.DeadlineExceeded)
-		for _, a := range asking {
-			release(t, a.got(t))
-		}
-		for _, c := range p.of("acquire") {
-			if c.all[0].Owner == "late" {
-				t.Error("an attempt was made after its deadline, want none")
-			}
-		}
-		leftovers(t, p.server)
-	})
 }
 
 // TestLateHeadsDoNotAlarm: heads whose time is over before their requests have left are no failure of the servers,
@@ -294,89 +232,82 @@ func TestLateHeadsDoNotAlarm(t *testing.T) {
 
 // TestLateAtTheGrant: a lock that comes when the deadline has passed goes on to the next, in whatever way it comes.
 func TestLateAtTheGrant(t *testing.T) {
-	for what, tt := range map[string]struct {
+	type row struct {
 		o     strategy.Options
 		first bool // the lock is handed over by a lease of the same process
 		fault lockstest.Fault
-	}{
+	}
+	bubbles(t, map[string]row{
 		"handed over":       {first: true},
 		"passed on":         {o: strategy.Options{NoHandOver: true}, first: true},
 		"granted directly":  {},
 		"granted in answer": {o: strategy.Options{Wait: strategy.WaitNotification}, fault: only(lockstest.OpAcquire, slow(0, 20*ms))},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				s := open(t, &m, tt.o)
-				var holder strategy.Lease
-				if tt.first {
-					before := take(t, open(t, &m, strategy.Options{}))
-					first := wait(bg, s)
-					release(t, before)
-					holder = first.got(t)
-				} else {
-					holder = take(t, open(t, &m, strategy.Options{}))
-				}
-				w, next := wait(lateIn(time.Second), s), wait(bg, s)
-				time.Sleep(time.Second - 10*ms)
-				m.Intercept(tt.fault)
-				// Its own timer runs at the deadline, too: which comes first is left to chance, and both are right.
-				time.Sleep(map[bool]time.Duration{true: 10 * ms}[tt.fault == nil])
-				release(t, holder)
-				<-w.done
-				is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-				release(t, next.got(t))
-				leftovers(t, &m)
-			})
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		var m lockstest.Memory
+		s := open(t, &m, tt.o)
+		var holder strategy.Lease
+		if tt.first {
+			before := take(t, open(t, &m, strategy.Options{}))
+			first := wait(bg, s)
+			release(t, before)
+			holder = first.got(t)
+		} else {
+			holder = take(t, open(t, &m, strategy.Options{}))
+		}
+		w, next := wait(lateIn(time.Second), s), wait(bg, s)
+		time.Sleep(time.Second - 10*ms)
+		m.Intercept(tt.fault)
+		// Its own timer runs at the deadline, too: which comes first is left to chance, and both are right.
+		time.Sleep(map[bool]time.Duration{true: 10 * ms}[tt.fault == nil])
+		release(t, holder)
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+		release(t, next.got(t))
+		leftovers(t, &m)
+	})
 }
 
 // TestLateReentry: an owner behind others whose time is over learns that the lock is held, also if that happens while it
 // asks whether it holds the lock itself.
 func TestLateReentry(t *testing.T) {
-	for what, fault := range map[string]lockstest.Fault{
+	bubbles(t, map[string]lockstest.Fault{
 		"before it asks": nil,
 		"while it asks":  slow(15*ms, 15*ms),
 		"before its question leaves": func(context.Context, lockstest.Request, func() error) error {
 			time.Sleep(20 * ms)
 			return lockstest.Unsent()
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m := reentrant()
-				r := record(m)
-				s := open(t, m, strategy.Options{})
-				holder := take(t, open(t, m, strategy.Options{}))
-				first := wait(bg, s)
-				before := len(r.of(lockstest.OpAcquire))
-				if fault != nil {
-					r.then(only(lockstest.OpAcquire, fault))
-				}
-				punctual, cancel := context.WithTimeout(as("me"), 20*ms)
-				defer cancel()
-				for _, ctx := range []context.Context{punctual, lateAs("me", 20*ms)} {
-					w := &waiter{done: make(chan struct{})}
-					go func() {
-						defer close(w.done)
-						w.lease, w.err = s.NewLock(name).Acquire(ctx)
-					}()
-					defer func() {
-						<-w.done
-						is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-						isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
-					}()
-				}
-				time.Sleep(time.Second)
-				equal(t, "questions", len(r.of(lockstest.OpAcquire))-before, 2)
-				r.then(nil)
-				release(t, holder)
-				release(t, first.got(t))
-				leftovers(t, m)
-			})
-		})
-	}
+	}, func(t *testing.T, fault lockstest.Fault) {
+		m := reentrant()
+		r := record(m)
+		s := open(t, m, strategy.Options{})
+		holder := take(t, open(t, m, strategy.Options{}))
+		first := wait(bg, s)
+		before := len(r.of(lockstest.OpAcquire))
+		if fault != nil {
+			r.then(only(lockstest.OpAcquire, fault))
+		}
+		punctual, cancel := context.WithTimeout(as("me"), 20*ms)
+		defer cancel()
+		for _, ctx := range []context.Context{punctual, lateAs("me", 20*ms)} {
+			w := &waiter{done: make(chan struct{})}
+			go func() {
+				defer close(w.done)
+				w.lease, w.err = s.NewLock(name).Acquire(ctx)
+			}()
+			defer func() {
+				<-w.done
+				is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+				isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
+			}()
+		}
+		time.Sleep(time.Second)
+		equal(t, "questions", len(r.of(lockstest.OpAcquire))-before, 2)
+		r.then(nil)
+		release(t, holder)
+		release(t, first.got(t))
+		leftovers(t, m)
+	})
 }
 
 // TestLateExtend: an Extend whose time is over before its request has left changes nothing, and is no failure of a

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -21,75 +21,39 @@ import (
 // A hundred waiters are served in the order in which they came, and what each
 // costs the servers does not depend on how many there are.
 func TestFirstComeFirstServed(t *testing.T) {
-	for _, w := range []strategy.Wait{strategy.WaitNotification, strategy.WaitPoll} {
-		t.Run(w.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				s := open(t, &m, strategy.Options{Wait: w})
-				a := take(t, s)
-				const n = 100
-				waiters := make([]*waiter, n)
-				for i := range waiters {
-					waiters[i] = wait(bg, s)
-				}
-				equal(t, "waiting", engine.Waiting(s, key), n)
-				if w == strategy.WaitNotification {
-					// The holder's, the first waiter's, and again once it is subscribed.
-					equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 3)
-				}
-				before := m.Requests()
-				release(t, a)
-				for i, w := range waiters {
-					<-w.done
-					is(t, fmt.Sprintf("Acquire of waiter %d", i), w.err)
-					for j := i + 1; j < n; j++ {
-						if closed(waiters[j].done) {
-							t.Fatalf("waiter %d was served before waiter %d", j, i)
-						}
-					}
-					release(t, w.lease)
-				}
-				requests := m.Requests() - before
-				if w == strategy.WaitNotification {
-					equal(t, "requests of 100 acquisitions", requests, 3) // the holder's release, the first's attempt, the last's release
-					equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
-				} else if requests > 20 {
-					t.Errorf("requests of 100 acquisitions by polling = %d, want less", requests)
-				}
-				left, _ := m.Leftovers(bg, key)
-				equal(t, "left at the server", len(left), 0)
-				equal(t, "waiting", engine.Waiting(s, key), 0)
-			})
-		})
-	}
-}
-
-// While the lock is held nobody but the head speaks, and it only when it must.
-func TestWaitersAreSilent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubblesOf(t, []strategy.Wait{strategy.WaitNotification, strategy.WaitPoll}, func(t *testing.T, w strategy.Wait) {
 		var m lockstest.Memory
 		r := record(&m)
-		holder := open(t, &m, strategy.Options{})
-		a := take(t, holder)
-		is(t, "KeepAlive", a.KeepAlive(0))
-		s := open(t, &m, strategy.Options{})
-		var waiters []*waiter
-		for range 50 {
-			waiters = append(waiters, wait(bg, s))
+		s := open(t, &m, strategy.Options{Wait: w})
+		a := take(t, s)
+		const n = 100
+		waiters := make([]*waiter, n)
+		for i := range waiters {
+			waiters[i] = wait(bg, s)
 		}
-		before := len(r.of(lockstest.OpAcquire))
-		time.Sleep(time.Minute)
-		// The holder's remaining TTL is never less than ttl/2: at most a question for each.
-		if n := len(r.of(lockstest.OpAcquire)) - before; n > 12 {
-			t.Errorf("attempts in a minute of waiting = %d, want at most 12", n)
+		equal(t, "waiting", engine.Waiting(s, key), n)
+		if w == strategy.WaitNotification {
+			// The holder's, the first waiter's, and again once it is subscribed.
+			equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 3)
 		}
+		before := m.Requests()
 		release(t, a)
-		for _, w := range waiters {
-			<-w.done
-			is(t, "Acquire", w.err)
-			release(t, w.lease)
+		for i, w := range waiters {
+			l := w.got(t)
+			if i+1 < n && closed(waiters[i+1].done) {
+				t.Fatalf("waiter %d has the lock next to waiter %d", i+1, i)
+			}
+			release(t, l)
 		}
+		requests := m.Requests() - before
+		if w == strategy.WaitNotification {
+			equal(t, "requests of 100 acquisitions", requests, 3) // the holder's release, the first's attempt, the last's release
+			equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
+		} else if requests > 20 {
+			t.Errorf("requests of 100 acquisitions by polling = %d, want less", requests)
+		}
+		leftovers(t, &m)
+		equal(t, "waiting", engine.Waiting(s, key), 0)
 	})
 }
 
@@ -102,107 +66,40 @@ func notices(t *testing.T, o strategy.Options) (*lockstest.Memory, *recorder, st
 	return m, r, open(t, m, o), a
 }
 
-func TestNoticeWakesAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, _, s, a := notices(t, strategy.Options{})
-		w := wait(bg, s)
-		time.Sleep(3 * time.Second)
-		start := time.Now()
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		equal(t, "woken after", w.at.Sub(start), 0)
-		release(t, w.lease)
-	})
-}
-
 // Notices are lost, or the holder died: the waiter wakes when the holder's TTL is
 // over, and little later.
 func TestWakesAtTheHoldersTTL(t *testing.T) {
-	for _, backoff := range []time.Duration{math.MinInt64, -1, 0, 1, ms, time.Hour, math.MaxInt64} {
-		t.Run(backoff.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m, r, s, a := notices(t, strategy.Options{Backoff: func(int) time.Duration { return backoff }})
-				start := time.Now()
-				w := wait(bg, s)
-				before := m.Requests()
-				<-w.done
-				is(t, "Acquire", w.err)
-				if late := w.at.Sub(start) - ttl; late < ms || late >= 3*ms {
-					t.Errorf("woken %v after the holder's TTL, want 1ms to 3ms", late)
-				}
-				equal(t, "requests until then", m.Requests()-before, 1)
-				equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
-				is(t, "Err of the holder", a.Err(), strategy.ErrLost)
-				release(t, w.lease)
-			})
-		})
-	}
-}
-
-// A holder that keeps its lock alive moves the moment to ask.
-func TestKeptLockMovesTheWakeUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
-		start := time.Now()
-		w := wait(bg, s)
-		time.Sleep(6 * time.Second)
-		is(t, "Extend", a.Extend(bg))
-		n := len(r.of(lockstest.OpAcquire))
-		time.Sleep(9 * time.Second)
-		equal(t, "attempts at the old TTL", len(r.of(lockstest.OpAcquire))-n, 1)
-		<-w.done
-		is(t, "Acquire", w.err)
-		if late := w.at.Sub(start) - 16*time.Second; late < ms || late >= 4*ms {
-			t.Errorf("woken %v after the holder's new TTL, want 1ms to 4ms, because servers report whole milliseconds", late)
+	bubblesOf(t, []time.Duration{math.MinInt64, 0, ms, math.MaxInt64}, func(t *testing.T, backoff time.Duration) {
+		s := enact(t, &wire{}, strategy.Options{Backoff: func(int) time.Duration { return backoff }}, 1)
+		start, before := time.Now(), s.count()
+		release(t, s.ws[0].got(t))
+		if late := s.ws[0].at.Sub(start) - ttl; late < ms || late >= 3*ms {
+			t.Errorf("woken %v after the holder's TTL, want 1ms to 3ms", late)
 		}
-		release(t, w.lease)
+		equal(t, "requests until then, and the release", s.count()-before, 2)
+		equal(t, "subscriptions", s.Requests(lockstest.OpWatch), 1)
 	})
 }
 
-// A release of somebody who held the lock before is no reason to ask.
-func TestStaleNoticeWakesNobody(t *testing.T) {
+// A release of somebody who held the lock before is no reason to ask, but many in one wait are more than the line remembers: then
+// it asks.
+func TestStaleNotices(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		r := record(&p.Memory)
-		s := open(t, p, strategy.Options{})
-		a := take(t, s)
-		w := wait(bg, s)
-		n := len(r.of(lockstest.OpAcquire))
-		p.tell(driver.Notification{Holder: "of an earlier holder"})
-		p.tell(driver.Notification{Holder: "of another"})
+		s := enact(t, &wire{}, strategy.Options{}, 1)
+		before := s.attempts()
+		s.Tell(key, driver.Notification{Holder: "an earlier holder"})
+		s.Tell(key, driver.Notification{Holder: "another"})
 		synctest.Wait()
-		equal(t, "attempts after stale notices", len(r.of(lockstest.OpAcquire))-n, 0)
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		n = len(r.of(lockstest.OpAcquire))
-		release(t, w.lease)
-		equal(t, "attempts", len(r.of(lockstest.OpAcquire))-n, 0)
-	})
-}
-
-// Many stale notices in one wait are more than the line remembers: then it asks.
-func TestManyStaleNotices(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		r := record(&p.Memory)
-		s := open(t, p, strategy.Options{})
-		a := take(t, s)
-		w := wait(bg, s)
-		n := len(r.of(lockstest.OpAcquire))
+		equal(t, "attempts after stale notices", s.attempts()-before, 0)
 		for i := range 1000 {
-			p.tell(driver.Notification{Holder: fmt.Sprint(i)})
+			s.Tell(key, driver.Notification{Holder: fmt.Sprint(i)})
 		}
-		p.tell(driver.Notification{Holder: a.Token()})
 		synctest.Wait()
-		if n := len(r.of(lockstest.OpAcquire)) - n; n == 0 || n > 20 {
+		if n := s.attempts() - before; n == 0 || n > 20 {
 			t.Errorf("attempts after 1000 notices = %d, want a few", n)
 		}
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		release(t, w.lease)
+		release(t, s.holder)
+		release(t, s.ws[0].got(t))
 	})
 }
 
@@ -214,7 +111,7 @@ func TestNoticeOvertakesTheReply(t *testing.T) {
 		w := wait(bg, s)
 		other := open(t, notifying{m, m}, strategy.Options{})
 		release(t, a) // w asks, and gets the lock
-		<-w.done
+		l := w.got(t)
 		var b strategy.Lease
 		w2 := wait(bg, s)
 		r.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
@@ -230,224 +127,153 @@ func TestNoticeOvertakesTheReply(t *testing.T) {
 			return serve()
 		}))
 		start := time.Now()
-		release(t, w.lease)
-		<-w2.done
-		is(t, "Acquire", w2.err)
+		release(t, l)
+		release(t, w2.got(t))
 		equal(t, "Acquire after", w2.at.Sub(start), 500*ms)
-		release(t, w2.lease)
-	})
-}
-
-// No waiter heard of a release between the attempt and the confirmation of the subscription;
-// the waiter asks once more.
-func TestReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
-		r.then(only(lockstest.OpWatch, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-			release(t, a)
-			return serve()
-		}))
-		start := time.Now()
-		w := wait(bg, s)
-		<-w.done
-		is(t, "Acquire", w.err)
-		equal(t, "Acquire after", w.at.Sub(start), 0)
-		release(t, w.lease)
-	})
-}
-
-// The same when the head that subscribed leaves before it could ask.
-func TestReleaseBeforeTheSubscriptionOfAHeadThatLeft(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		s := open(t, p, strategy.Options{})
-		a := take(t, s)
-		ctx, cancel := context.WithCancel(bg)
-		var second *waiter
-		p.watched = func() {
-			go func() { second = wait(bg, s) }()
-			time.Sleep(ms)
-			cancel()
-		}
-		p.watching = func() { is(t, "Release", a.Release(bg)) }
-		start := time.Now()
-		_, err := s.NewLock(name).Acquire(ctx)
-		is(t, "Acquire of the head", err, strategy.ErrHeld, context.Canceled)
-		synctest.Wait()
-		<-second.done
-		is(t, "Acquire of the next", second.err)
-		equal(t, "Acquire after", second.at.Sub(start), ms)
-		release(t, second.lease)
 	})
 }
 
 // A broken subscription is made again, and what was missed meanwhile is found.
 func TestBrokenSubscription(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, r, s, a := notices(t, strategy.Options{})
-		w := wait(bg, s)
-		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
-		m.BreakWatches()
-		time.Sleep(10 * ms)
-		equal(t, "subscriptions after one broke", len(r.of(lockstest.OpWatch)), 2)
+		s := enact(t, &wire{}, strategy.Options{}, 1)
+		s.BreakWatches()
 		time.Sleep(time.Second)
+		equal(t, "subscriptions after one broke", s.Requests(lockstest.OpWatch), 2)
 		start := time.Now()
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		equal(t, "woken after", w.at.Sub(start), 0)
-		release(t, w.lease)
+		release(t, s.holder)
+		release(t, s.ws[0].got(t))
+		equal(t, "woken after", s.ws[0].at.Sub(start), 0)
 
-		b := take(t, s)
-		w = wait(bg, s)
-		r.then(only(lockstest.OpWatch, unsent))
-		m.BreakWatches()
+		evicted := take(t, s.b)
+		w := wait(bg, s.b)
+		s.then(only(lockstest.OpWatch, unsent))
+		s.BreakWatches()
 		start = time.Now()
-		m.Evict(bg, key)
-		<-w.done
-		is(t, "Acquire", w.err)
+		s.Evict(bg, key)
+		release(t, w.got(t))
 		if d := w.at.Sub(start); d > 300*ms {
 			t.Errorf("found after %v, want less than the longest pause", d)
 		}
-		is(t, "Release of the evicted", b.Release(bg), strategy.ErrLost)
-		release(t, w.lease)
+		is(t, "Release of the evicted", evicted.Release(bg), strategy.ErrLost)
 	})
 }
 
-// Where subscriptions break as soon as they are made, waiting costs what polling
-// costs.
-func TestSubscriptionsThatNeverLast(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		r := record(&p.Memory)
-		p.watched = func() { p.BreakWatches() }
-		s := open(t, p, strategy.Options{})
-		a := take(t, s)
-		w := wait(bg, s)
-		time.Sleep(9 * time.Second)
-		// A pause of 125 ms on average between them, two questions and a subscription each.
-		if n := r.count(); n > 9*8*3*2 {
-			t.Errorf("requests in 9s = %d, want no more than polling needs", n)
-		}
-		release(t, a)
-		<-w.done
-		is(t, "Acquire", w.err)
-		release(t, w.lease)
-	})
-}
-
-// Servers that refuse a subscription, or let it hang, are asked for one once; then the waiter polls. A
-// subscription that hangs would delay every attempt.
-func TestSubscriptionsRefusedOrHanging(t *testing.T) {
-	for what, fails := range map[string]lockstest.Fault{
+// Servers that refuse a subscription, or let it hang, are asked for one once; then the waiter polls. (A
+// subscription that hangs would delay every attempt.) Where subscriptions break as soon as they are made, waiting costs what polling costs.
+func TestSubscriptionsThatFail(t *testing.T) {
+	bubbles(t, map[string]lockstest.Fault{
 		"refused": refused,
 		"hangs": func(context.Context, lockstest.Request, func() error) error {
 			time.Sleep(op)
 			return lockstest.Unsent()
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m, r, s, a := notices(t, strategy.Options{})
-				r.then(only(lockstest.OpWatch, fails))
-				w := wait(bg, s)
-				time.Sleep(8 * time.Second)
-				equal(t, "subscriptions asked for", len(r.of(lockstest.OpWatch)), 1)
-				if left, _ := m.Leftovers(bg, key); len(left) != 1 {
-					t.Errorf("at the server are %v, want the lock alone: who hears nothing takes no place in the queue", left)
-				}
-				start := time.Now()
-				release(t, a)
-				<-w.done
-				is(t, "Acquire", w.err)
-				if d := w.at.Sub(start); d > 250*ms {
-					t.Errorf("found after %v, want 250ms at most", d)
-				}
-				release(t, w.lease)
-			})
+	}, func(t *testing.T, fails lockstest.Fault) {
+		s := enact(t, &wire{}, strategy.Options{}, 0)
+		s.then(only(lockstest.OpWatch, fails))
+		w := wait(bg, s.b)
+		time.Sleep(8 * time.Second)
+		equal(t, "subscriptions asked for", s.Requests(lockstest.OpWatch), 1)
+		if left, _ := s.Leftovers(bg, key); len(left) != 1 {
+			t.Errorf("at the server are %v, want the lock alone: who hears nothing takes no place in the queue", left)
+		}
+		start := time.Now()
+		release(t, s.holder)
+		release(t, w.got(t))
+		if d := w.at.Sub(start); d > 250*ms {
+			t.Errorf("found after %v, want 250ms at most", d)
+		}
+	})
+	t.Run("breaks", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := &teller{}
+			p.watched = p.BreakWatches
+			s := open(t, p, strategy.Options{})
+			holder := take(t, s)
+			w := wait(bg, s)
+			time.Sleep(9 * time.Second)
+			// A pause of 125 ms on average between them, two questions and a subscription each.
+			if n := p.Requests(); n > 9*8*3*2 {
+				t.Errorf("requests in 9s = %d, want not more than polling needs", n)
+			}
+			release(t, holder)
+			release(t, w.got(t))
 		})
-	}
-}
-
-// An outage is a Memory that answers no attempt after its first second.
-type outage struct {
-	*lockstest.Memory
-	since  time.Time
-	answer func(ctx context.Context, due time.Time) error
-	asked  int
-}
-
-func (o *outage) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if time.Since(o.since) < time.Second {
-		return o.Memory.Acquire(ctx, c)
-	}
-	o.asked++
-	return driver.Grant{}, o.answer(ctx, c.Due)
+	})
 }
 
 // A waiter whose servers went away while it slept does not report what it saw before: it asks once more,
 // shortly before its deadline.
 func TestWaiterLearnsOfAnOutage(t *testing.T) {
-	silent := func(done <-chan struct{}, due time.Time) {
-		select {
-		case <-done:
-		case <-time.After(time.Until(due)):
-		}
+	type row struct {
+		deadlines bool // the client ends a request by deadlines alone
+		err       error
+		patience  time.Duration
 	}
-	for name, test := range map[string]struct {
-		answer   func(ctx context.Context, due time.Time) error
-		want     error
-		patience time.Duration
-	}{
-		"it is paused": {func(ctx context.Context, due time.Time) error {
-			silent(ctx.Done(), due)
-			return lockstest.Unknown()
-		}, strategy.ErrUnknown, op / 20},
-		"it is paused, and the client ends with deadlines alone": {func(ctx context.Context, due time.Time) error {
-			if deadline, ok := ctx.Deadline(); ok && deadline.Before(due) {
-				due = deadline
-			}
-			silent(nil, due)
-			return lockstest.Unknown()
-		}, strategy.ErrUnknown, op / 4},
-		"it is out of reach": {func(ctx context.Context, due time.Time) error {
-			silent(ctx.Done(), due)
-			return lockstest.Unsent()
-		}, strategy.ErrUnsent, op / 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				o := &outage{Memory: &lockstest.Memory{}, since: time.Now(), answer: test.answer}
-				take(t, open(t, o.Memory, strategy.Options{}))
-				ctx, cancel := context.WithTimeout(bg, 4*time.Second)
-				defer cancel()
-				w := wait(ctx, open(t, o, strategy.Options{}))
-				<-w.done
-				is(t, "Acquire", w.err, test.want, context.DeadlineExceeded)
-				isNot(t, "Acquire", w.err, strategy.ErrHeld)
-				equal(t, "attempts in the outage", o.asked, 1)
-				equal(t, "Acquire after", w.at.Sub(o.since), 4*time.Second+test.patience)
-			})
-		})
+	bubbles(t, map[string]row{
+		"it is paused": {false, lockstest.Unknown(), op / 20},
+		"it is paused, and the client ends with deadlines alone": {true, lockstest.Unknown(), op / 4},
+		"it is out of reach": {false, lockstest.Unsent(), op / 20},
+	}, func(t *testing.T, tt row) {
+		p := &away{err: tt.err, deadlines: tt.deadlines}
+		start := time.Now()
+		take(t, open(t, &p.Memory, strategy.Options{}))
+		ctx, cancel := context.WithTimeout(bg, 4*time.Second)
+		defer cancel()
+		w := wait(ctx, open(t, p, strategy.Options{}))
+		p.since = time.Now()
+		<-w.done
+		is(t, "Acquire", w.err, tt.err, context.DeadlineExceeded)
+		isNot(t, "Acquire", w.err, strategy.ErrHeld)
+		equal(t, "attempts in the outage", p.asked, 1)
+		equal(t, "Acquire after", w.at.Sub(start), 4*time.Second+tt.patience)
+	})
+}
+
+// away is a Memory that answers no attempt from some time on.
+type away struct {
+	lockstest.Memory
+	since     time.Time // zero: it answers
+	err       error
+	deadlines bool
+	asked     int
+}
+
+func (p *away) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if p.since.IsZero() {
+		return p.Memory.Acquire(ctx, c)
 	}
+	p.asked++
+	due, done := c.Due, ctx.Done()
+	if deadline, ok := ctx.Deadline(); p.deadlines && ok && deadline.Before(due) {
+		due = deadline
+	}
+	if p.deadlines {
+		done = nil
+	}
+	select {
+	case <-done:
+	case <-time.After(time.Until(due)):
+	}
+	return driver.Grant{}, p.err
 }
 
 // A waiter that becomes the head shortly before its deadline does not ask any more: it reports what the last head saw.
 func TestHeadForAMoment(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
+		s := enact(t, &wire{}, strategy.Options{}, 0)
 		ctx, cancel := context.WithTimeout(bg, 4*time.Second-op/40)
 		defer cancel()
-		first := wait(endsAlone{ctx}, s)
+		first := wait(endsAlone{ctx}, s.b)
 		last, stop := context.WithTimeout(bg, 4*time.Second)
 		defer stop()
-		second := wait(last, s)
-		before := len(r.of(lockstest.OpAcquire))
+		second := wait(last, s.b)
+		before := s.attempts()
 		<-second.done
 		<-first.done
 		is(t, "Acquire", second.err, strategy.ErrHeld, context.DeadlineExceeded)
-		equal(t, "questions", len(r.of(lockstest.OpAcquire))-before, 0)
-		release(t, a)
+		equal(t, "questions", s.attempts()-before, 0)
+		release(t, s.holder)
 	})
 }
 
@@ -456,308 +282,160 @@ type endsAlone struct{ context.Context }
 
 func (endsAlone) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Pauses of polling are uniform below the ceiling that Backoff gives for the
-// attempt.
-func TestPollPauses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+// Who has split the votes of several servers with others (nobody in particular holds the lock) tries again after random
+// pauses: not when the TTL of what the others give up anyway is over, and not in step with them.
+func TestSplitVotes(t *testing.T) {
+	bubblesOf(t, ways, func(t *testing.T, how strategy.Wait) {
+		const n = 12
 		var m lockstest.Memory
 		r := record(&m)
-		const ceiling = 100 * ms
-		var asked []int
-		s := open(t, &m, strategy.Options{TTL: time.Hour, Wait: strategy.WaitPoll, Backoff: func(n int) time.Duration {
-			asked = append(asked, n)
-			return ceiling
-		}})
-		a := take(t, s)
-		w := wait(bg, s)
-		for len(r.of(lockstest.OpAcquire)) < 2002 {
-			time.Sleep(time.Second)
-		}
-		release(t, a)
-		<-w.done
-		release(t, w.lease)
-		for i, n := range asked {
-			equal(t, "attempt given to Backoff", n, i+1)
-		}
-		all := r.of(lockstest.OpAcquire)[1:]
-		var quarter [4]int
-		for i := range 2000 {
-			pause := all[i+1].at.Sub(all[i].at)
-			if pause <= 0 || pause > ceiling {
-				t.Fatalf("pause = %v, want 0 to %v", pause, ceiling)
+		r.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
+			if len(r.of(lockstest.OpAcquire)) > n {
+				return serve()
 			}
-			quarter[min(pause*4/ceiling, 3)]++
-		}
-		for i, n := range quarter {
-			if n < 400 || n > 600 { // 500 ± 5 σ
-				t.Errorf("pauses in quarter %d = %d of 2000, want about 500", i, n)
+			return &strategy.HeldError{Name: q.Claims[0].Name, TTL: q.Claims[0].TTL}
+		}))
+		release(t, wait(bg, open(t, &m, strategy.Options{Wait: how})).got(t))
+		asked, pauses := r.of(lockstest.OpAcquire), map[time.Duration]bool{}
+		equal(t, "attempts", len(asked), n+1)
+		for i := 2; i < len(asked); i++ { // the second asks because it listens by now
+			pause := asked[i].at.Sub(asked[i-1].at)
+			pauses[pause] = true
+			if most := contract.Backoff(i) + 1; pause <= 0 || pause > most {
+				t.Errorf("pause before attempt %d = %v, want more than 0 and %v at most", i+1, pause, most)
 			}
+		}
+		if len(pauses) < n-3 {
+			t.Errorf("%d different pauses of %d, want random ones", len(pauses), n-1)
 		}
 	})
-}
-
-// A pause ends with the holder's TTL, however long Backoff would have it.
-func TestPollPauseEndsWithTheTTL(t *testing.T) {
-	for _, backoff := range []time.Duration{time.Hour, math.MaxInt64} {
-		t.Run(backoff.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				s := open(t, &m, strategy.Options{TTL: time.Second, Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return backoff }})
-				take(t, s)
-				start := time.Now()
-				w := wait(bg, s)
-				<-w.done
-				is(t, "Acquire", w.err)
-				equal(t, "Acquire after", w.at.Sub(start), time.Second+ms)
-				release(t, w.lease)
-			})
-		})
-	}
 }
 
 // Strange answers and strange ceilings must not make the waiter spin.
 func TestNoSpinning(t *testing.T) {
-	for _, wait := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
-		for _, left := range []time.Duration{-1, math.MinInt64, 0, math.MaxInt64 - 1, math.MaxInt64, 200 * 365 * 24 * time.Hour} {
-			t.Run(fmt.Sprintf("%v/%v", wait, left), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					n := 0
-					p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
-						if n++; n > 1000 {
-							t.Fatal("attempts in 5s > 1000")
-						}
-						return driver.Grant{}, &strategy.HeldError{Name: c.Name, TTL: left}
-					}}}
-					s := open(t, p, strategy.Options{Wait: wait, Backoff: func(int) time.Duration { return math.MaxInt64 }})
-					ctx, cancel := context.WithTimeout(bg, 5*time.Second)
-					defer cancel()
-					_, err := s.NewLock(name).Acquire(ctx)
-					is(t, "Acquire", err, strategy.ErrHeld, context.DeadlineExceeded)
-					var held *strategy.HeldError
-					if errors.As(err, &held) && left < 0 {
-						equal(t, "TTL of a holder without expiry", held.TTL, left)
-					}
-					want := 2 // at first, and shortly before the deadline
-					if wait == strategy.WaitNotification {
-						want = 3 // and once it was subscribed
-					}
-					equal(t, "attempts in 5s", n, want)
-				})
-			})
-		}
+	for how, want := range map[strategy.Wait]int{ // attempts: at first, shortly before the deadline, and once it was subscribed
+		strategy.WaitPoll: 2, strategy.WaitNotification: 3,
+	} {
+		bubblesOf(t, []time.Duration{-1, math.MinInt64, 0, math.MaxInt64 - 1, math.MaxInt64, 200 * 365 * 24 * time.Hour}, func(t *testing.T, left time.Duration) {
+			n := 0
+			p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
+				if n++; n > 1000 {
+					t.Fatal("attempts in 5s > 1000")
+				}
+				return driver.Grant{}, &strategy.HeldError{Name: c.Name, TTL: left}
+			}}}
+			s := open(t, p, strategy.Options{Wait: how, Backoff: func(int) time.Duration { return math.MaxInt64 }})
+			ctx, cancel := context.WithTimeout(bg, 5*time.Second)
+			defer cancel()
+			_, err := s.NewLock(name).Acquire(ctx)
+			is(t, "Acquire", err, strategy.ErrHeld, context.DeadlineExceeded)
+			var held *strategy.HeldError
+			if errors.As(err, &held) && left < 0 {
+				equal(t, "TTL of a holder without expiry", held.TTL, left)
+			}
+			equal(t, fmt.Sprintf("attempts in 5s, %v", how), n, want)
+		})
 	}
 }
 
-// A lock that never expires is looked at now and then, though notices are awaited.
+// A lock that never expires is looked at now and then, though notices are awaited: about once a TTL, however long the pauses may be,
+// but far less often by those who are far behind in the servers' queue.
 func TestHolderWithoutExpiry(t *testing.T) {
-	t.Run("however long the pauses", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			start := time.Now()
-			p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
-				if time.Since(start) > 25*time.Second {
-					return driver.Grant{}, nil
-				}
-				return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
-			}}}
-			s := open(t, p, strategy.Options{Backoff: func(int) time.Duration { return time.Hour }})
-			release(t, wait(bg, s).got(t))
-			if d := time.Since(start); d > 25*time.Second+2*ttl {
-				t.Errorf("Acquire took %v, want a question in every two TTLs", d)
-			}
-		})
-	})
-	t.Run("far behind in the servers' queue", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			asked := 0
-			p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
-				asked++
-				return driver.Grant{Place: 1000}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
-			}}}
-			ctx, cancel := context.WithTimeout(bg, 100*ttl)
-			defer cancel()
-			_, err := open(t, p, strategy.Options{}).NewLock(name).Acquire(ctx)
-			is(t, "Acquire", err, strategy.ErrHeld)
-			if asked > 50 {
-				t.Errorf("questions in 100 TTLs = %d, want far fewer: the first in the queue asks", asked)
-			}
-		})
-	})
-	bubble(t, func(t *testing.T) {
-		start := time.Now()
+	type row struct {
+		backoff     func(int) time.Duration
+		place       int32
+		least, most time.Duration // until it finds that the lock is free after 25 s
+	}
+	bubbles(t, map[string]row{
+		"pauses":                           {nil, 0, 3 * ttl, 3*ttl + 750*ms},
+		"however long the pauses":          {func(int) time.Duration { return time.Hour }, 0, 25 * time.Second, 25*time.Second + 2*ttl},
+		"far behind in the servers' queue": {nil, 1000, 5 * ttl, 1001 * ttl},
+	}, func(t *testing.T, tt row) {
+		start, asked := time.Now(), 0
 		p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
-			if time.Since(start) > 25*time.Second {
+			if asked++; time.Since(start) > 25*time.Second {
 				return driver.Grant{}, nil
 			}
-			return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
+			return driver.Grant{Place: tt.place}, &strategy.HeldError{Name: c.Name, Holder: "for ever", TTL: -1}
 		}}}
-		s := open(t, p, strategy.Options{})
-		_, err := s.NewLock(name).Acquire(bg)
-		is(t, "Acquire", err)
-		if d := time.Since(start); d < 3*ttl || d > 3*ttl+750*ms {
-			t.Errorf("Acquire took %v, want three TTLs and their jitter", d)
+		release(t, wait(bg, open(t, p, strategy.Options{Backoff: tt.backoff})).got(t))
+		if d := time.Since(start); d < tt.least || d > tt.most {
+			t.Errorf("Acquire took %v, want %v to %v", d, tt.least, tt.most)
 		}
 	})
-}
-
-// A waiter in the middle leaves, and the others do not notice.
-func TestWaiterInTheMiddleLeaves(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
-		ctx, cancel := context.WithCancel(bg)
-		first, middle, last := wait(bg, s), wait(ctx, s), wait(bg, s)
-		n := r.count()
-		cancel()
-		<-middle.done
-		is(t, "Acquire in the middle", middle.err, strategy.ErrHeld, context.Canceled)
-		synctest.Wait()
-		equal(t, "requests", r.count()-n, 0)
-		equal(t, "waiting", engine.Waiting(s, key), 2)
-		release(t, a)
-		<-first.done
-		is(t, "first Acquire", first.err)
-		equal(t, "last has the lock", closed(last.done), false)
-		release(t, first.lease)
-		<-last.done
-		is(t, "last Acquire", last.err)
-		release(t, last.lease)
-	})
-}
-
-// A head that leaves passes on what it knows, and its subscription.
-func TestHeadLeaves(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, a := notices(t, strategy.Options{})
-		ctx, cancel := context.WithCancel(bg)
-		head, next := wait(ctx, s), wait(bg, s)
-		n := r.count()
-		time.Sleep(time.Second)
-		cancel()
-		<-head.done
-		is(t, "Acquire of the head", head.err, strategy.ErrHeld)
-		synctest.Wait()
-		equal(t, "requests of the next", r.count()-n, 0)
-		start := time.Now()
-		release(t, a)
-		<-next.done
-		is(t, "Acquire of the next", next.err)
-		equal(t, "woken after", next.at.Sub(start), 0)
-		release(t, next.lease)
-	})
-}
-
-// A head leaves in the very moment of the notice, in either order: the next must
-// not sleep on.
-func TestHeadLeavesWithTheNotice(t *testing.T) {
-	for i := range 40 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, _, s, a := notices(t, strategy.Options{})
-				ctx, cancel := context.WithCancel(bg)
-				head, next := wait(ctx, s), wait(bg, s)
-				var both sync.WaitGroup
-				both.Go(cancel)
-				both.Go(func() { release(t, a) })
-				both.Wait()
-				<-head.done
-				start := time.Now()
-				if head.err == nil {
-					release(t, head.lease)
-				}
-				<-next.done
-				is(t, "Acquire of the next", next.err)
-				equal(t, "woken after", next.at.Sub(start), 0)
-				release(t, next.lease)
-			})
-		})
-	}
 }
 
 // A head that asked because of a notice, and leaves without an answer, takes that
 // notice with it: the next asks at once.
 func TestHeadLeavesWithoutAnAnswer(t *testing.T) {
-	for what, fault := range map[string]lockstest.Fault{
+	bubbles(t, map[string]lockstest.Fault{
 		"refused": refused, "unsent": unsent, "lost request": lostRequest, "lost reply": lostReply,
 		"cancelled, too slow": slow(500*ms, 0), "cancelled, answered": slow(0, 20*ms), "cancelled, granted": slow(20*ms, 0),
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification})
-				ctx, cancel := context.WithCancel(bg)
-				head, next := wait(ctx, s), wait(bg, s)
-				r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
-					r.then(nil)
-					return fault(ctx, q, serve)
-				}))
-				release(t, a)
-				synctest.Wait()
-				cancel()
-				<-head.done
-				if head.err == nil {
-					t.Fatal("Acquire of the head = nil, want an error")
-				}
-				start := time.Now()
-				<-next.done
-				is(t, "Acquire of the next", next.err)
-				if d := next.at.Sub(start); d > op/4 {
-					t.Errorf("Acquire of the next took %v more, want no more than an undoing takes", d)
-				}
-				release(t, next.lease)
-				time.Sleep(op) // a late request, and its undoing
-			})
-		})
-	}
+	}, func(t *testing.T, fault lockstest.Fault) {
+		_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification})
+		ctx, cancel := context.WithCancel(bg)
+		head, next := wait(ctx, s), wait(bg, s)
+		r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
+			r.then(nil)
+			return fault(ctx, q, serve)
+		}))
+		release(t, a)
+		synctest.Wait()
+		cancel()
+		<-head.done
+		if head.err == nil {
+			t.Fatal("Acquire of the head = nil, want an error")
+		}
+		start := time.Now()
+		release(t, next.got(t))
+		if d := next.at.Sub(start); d > op/4 {
+			t.Errorf("Acquire of the next took %v more, want no more than an undoing takes", d)
+		}
+		time.Sleep(op) // a late request, and its undoing
+	})
 }
 
 // A wait that ends while its question is on its way has a little patience for the
 // answer, so that it can say "held".
 func TestWaitEndsDuringAQuestion(t *testing.T) {
 	const patience = op / 20
-	for _, tt := range []struct {
-		what  string
+	type row struct {
 		left  time.Duration // until the answer, when ctx ends
 		grant bool
 		want  error
 		ends  time.Duration // after ctx
-	}{
-		{"held, in time", patience - ms, false, strategy.ErrHeld, patience - ms},
-		{"held, too late", patience + ms, false, strategy.ErrUnknown, patience},
-		{"granted, in time", patience - ms, true, strategy.ErrHeld, patience - ms},
-		{"granted, too late", patience + ms, true, strategy.ErrUnknown, patience},
-	} {
-		t.Run(tt.what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitPoll})
-				why := errors.New("why")
-				ctx, cancel := context.WithCancelCause(bg)
-				r.then(only(lockstest.OpAcquire, slow(400*ms, 0)))
-				w := wait(ctx, s)
-				time.Sleep(400 * ms)
-				for len(r.of(lockstest.OpAcquire)) < 3 {
-					time.Sleep(100 * time.Microsecond)
-				}
-				second := r.of(lockstest.OpAcquire)[2].at
-				if tt.grant {
-					release(t, a)
-				}
-				time.Sleep(time.Until(second.Add(400*ms - tt.left)))
-				start := time.Now()
-				cancel(why)
-				<-w.done
-				equal(t, "Acquire ended after", w.at.Sub(start), tt.ends)
-				is(t, "Acquire", w.err, tt.want, context.Canceled, why)
-				if tt.want == strategy.ErrUnknown {
-					isNot(t, "Acquire", w.err, strategy.ErrHeld)
-				}
-				time.Sleep(op)
-				want := a.Token()
-				if tt.grant {
-					want = ""
-				}
-				equal(t, "holder", holds(m, key), want)
-				equal(t, "under way", engine.UnderWay(s), 0)
-			})
-		})
 	}
+	bubbles(t, map[string]row{
+		"held, in time":     {patience - ms, false, strategy.ErrHeld, patience - ms},
+		"held, too late":    {patience + ms, false, strategy.ErrUnknown, patience},
+		"granted, in time":  {patience - ms, true, strategy.ErrHeld, patience - ms},
+		"granted, too late": {patience + ms, true, strategy.ErrUnknown, patience},
+	}, func(t *testing.T, tt row) {
+		s := enact(t, &wire{}, strategy.Options{Wait: strategy.WaitPoll}, 0)
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(bg)
+		w := wait(ctx, s.b)
+		s.then(only(lockstest.OpAcquire, slow(400*ms, 0)))
+		for before := s.attempts(); s.attempts() == before; {
+			time.Sleep(100 * time.Microsecond)
+		}
+		if tt.grant {
+			release(t, s.holder)
+		}
+		asked := s.of(lockstest.OpAcquire)
+		time.Sleep(time.Until(asked[len(asked)-1].at.Add(400*ms - tt.left)))
+		start := time.Now()
+		cancel(why)
+		<-w.done
+		equal(t, "Acquire ended after", w.at.Sub(start), tt.ends)
+		is(t, "Acquire", w.err, tt.want, context.Canceled, why)
+		if tt.want == strategy.ErrUnknown {
+			isNot(t, "Acquire", w.err, strategy.ErrHeld)
+		}
+		time.Sleep(op)
+		equal(t, "somebody holds the lock", holds(&s.Memory, key) != "", !tt.grant)
+		equal(t, "under way", engine.UnderWay(s.b), 0)
+	})
 }
 
 // The error also has what the server said just after the wait was over; a request that never
@@ -786,140 +464,4 @@ func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A deadline is reported as one, and as nothing else.
-func TestWaitEndsDuringAQuestionByDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, r, s, _ := notices(t, strategy.Options{Wait: strategy.WaitPoll})
-		ctx, cancel := context.WithTimeout(bg, time.Second)
-		defer cancel()
-		w := wait(ctx, s)
-		time.Sleep(500 * ms)
-		r.then(only(lockstest.OpAcquire, slow(800*ms, 0)))
-		<-w.done
-		is(t, "Acquire", w.err, strategy.ErrUnknown, context.DeadlineExceeded)
-		isNot(t, "Acquire", w.err, context.Canceled, strategy.ErrHeld)
-		time.Sleep(2 * time.Second)
-	})
-}
-
-// A waiter that has reason to ask and finds its context done sends nothing.
-func TestDoneContextSendsNothingWhenWoken(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		r := record(&p.Memory)
-		s := open(t, p, strategy.Options{})
-		take(t, s)
-		ctx, cancel := context.WithCancel(bg)
-		p.watched = cancel // a fresh subscription is reason to ask
-		_, err := s.NewLock(name).Acquire(ctx)
-		is(t, "Acquire", err, strategy.ErrHeld, context.Canceled)
-		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 2)
-	})
-}
-
-// Waiters come and go at random; in the end nobody is left asleep.
-func TestWaitersComeAndGo(t *testing.T) {
-	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
-		t.Run(w.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				m.Intercept(slow(100*time.Microsecond, 100*time.Microsecond))
-				strategies := []strategy.Strategy{open(t, &m, strategy.Options{Wait: w}), open(t, &m, strategy.Options{})}
-				var all sync.WaitGroup
-				for i := range 60 {
-					all.Go(func() {
-						for j := range 20 {
-							ctx, cancel := context.WithTimeout(bg, time.Duration((i*7+j*3)%40)*ms+50*time.Microsecond)
-							lease, err := strategies[i%2].NewLock(name).Acquire(ctx)
-							if err == nil {
-								time.Sleep(time.Duration(j%4) * ms)
-								is(t, "Release", lease.Release(ctx))
-							} else {
-								is(t, "Acquire", err, context.DeadlineExceeded)
-							}
-							cancel()
-						}
-					})
-				}
-				start := time.Now()
-				all.Wait()
-				if d := time.Since(start); d > 5*time.Second {
-					t.Errorf("it took %v, want no wait for a TTL", d)
-				}
-				time.Sleep(op)
-				left, _ := m.Leftovers(bg, key)
-				equal(t, "left at the server", len(left), 0)
-				for _, s := range strategies {
-					equal(t, "waiting", engine.Waiting(s, key), 0)
-					equal(t, "under way", engine.UnderWay(s), 0)
-				}
-			})
-		})
-	}
-}
-
-// When the servers do not answer, those in line learn it with their head: not one
-// after the other, each after a time-out of its own.
-func TestSilentServersEndTheWaitOfAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		s := open(t, &m, strategy.Options{Wait: strategy.WaitNotification})
-		patient, err := s.With(func(o *strategy.Options) { o.Wait, o.RetryOnError = strategy.WaitNotification, true })
-		is(t, "With", err)
-		lease := take(t, s)
-		var all sync.WaitGroup
-		ends := make(chan time.Time, 100)
-		for range 100 {
-			all.Go(func() {
-				_, err := s.NewLock(name).Acquire(bg)
-				is(t, "Acquire", err, strategy.ErrUnknown)
-				ends <- time.Now()
-			})
-		}
-		synctest.Wait()
-		var persists error
-		all.Go(func() {
-			var lease strategy.Lease
-			if lease, persists = patient.NewLock(name).Acquire(bg); persists == nil {
-				persists = lease.Release(bg)
-			}
-		})
-		synctest.Wait()
-		start := time.Now()
-		m.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
-			if q.Claims[0].Token == lease.Token() { // its release wakes the head, which finds silence
-				return serve()
-			}
-			time.Sleep(2 * time.Minute)
-			return lockstest.Unsent()
-		})
-		release(t, lease)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		close(ends)
-		for end := range ends {
-			if took := end.Sub(start); took > 2*op {
-				t.Errorf("Acquire took %v, want no more than about the time-out of the first", took)
-			}
-		}
-		m.Intercept(nil)
-		all.Wait()
-		is(t, "Acquire that persists", persists)
-		time.Sleep(3 * time.Minute) // let the requests that got lost end
-	})
-}
-
-// Options that With leaves out are the defaults, but for what a name means.
-func TestWithKeepsTheKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		s := open(t, &m, strategy.Options{Key: func(n string) string { return "mine:" + n }})
-		other, err := s.With(func(o *strategy.Options) { o.TTL = time.Minute })
-		is(t, "With", err)
-		take(t, s)
-		_, err = other.NewLock(name).TryAcquire(bg)
-		is(t, "TryAcquire", err, strategy.ErrHeld)
-	})
 }

@@ -26,6 +26,30 @@ func houses(t *testing.T, p driver.Protocol, o strategy.Options) (a, b strategy.
 	return open(t, p, o), open(t, p, o)
 }
 
+// A scene is a lock that process a holds, and that waiters of process b want.
+type scene struct {
+	*wire
+	*recorder
+	a, b   strategy.Strategy
+	holder strategy.Lease
+	ws     []*waiter
+}
+
+// enact makes a scene on p with n waiters.
+func enact(t *testing.T, p *wire, o strategy.Options, n int) *scene {
+	t.Helper()
+	s := &scene{wire: p, recorder: record(&p.Memory)}
+	s.a, s.b = houses(t, p, o)
+	s.holder = take(t, s.a)
+	for range n {
+		s.ws = append(s.ws, wait(bg, s.b))
+	}
+	return s
+}
+
+// attempts returns how many there were so far.
+func (s *scene) attempts() int { return s.Requests(lockstest.OpAcquire) }
+
 func leftovers(t *testing.T, m *lockstest.Memory) {
 	t.Helper()
 	synctest.Wait()
@@ -40,77 +64,116 @@ func leftovers(t *testing.T, m *lockstest.Memory) {
 // word was under way.
 func TestDirectGrant(t *testing.T) {
 	for _, delay := range []time.Duration{0, 4 * ms} { // less than it takes until it is extended
-		for _, there := range []time.Duration{0, 20 * ms} {
-			t.Run(fmt.Sprintf("%v/%v", delay, there), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					p := &wire{delay: delay}
-					r := record(&p.Memory)
-					a, b := houses(t, p, strategy.Options{})
-					holder := take(t, a)
-					r.then(slow(there, 5*ms))
-					w := wait(bg, b)
-					time.Sleep(time.Second)
-					r.then(nil)
-					before := r.count()
-					granted := time.Now()
-					release(t, holder)
-					l := w.got(t)
-					equal(t, "requests", r.count()-before, 1)
-					equal(t, "Acquire after", w.at.Sub(granted), delay)
-					compared := time.Second + delay - 2*(there+5*ms) // so long ago: it asked for its place after an attempt and a subscription
-					equal(t, "Deadline", l.Deadline().Sub(granted), successorTTL-driver.Drift(successorTTL)-there-compared/100)
-					release(t, l)
-					leftovers(t, &p.Memory)
-				})
-			})
-		}
+		bubblesOf(t, []time.Duration{0, 20 * ms}, func(t *testing.T, there time.Duration) {
+			s := enact(t, &wire{delay: delay}, strategy.Options{}, 0)
+			s.then(slow(there, 5*ms))
+			w := wait(bg, s.b)
+			time.Sleep(time.Second)
+			s.then(nil)
+			before, granted := s.count(), time.Now()
+			release(t, s.holder)
+			l := w.got(t)
+			equal(t, "requests", s.count()-before, 1)
+			equal(t, "Acquire after", w.at.Sub(granted), delay)
+			compared := time.Second + delay - 2*(there+5*ms) // so long ago: it asked for its place after an attempt and a subscription
+			equal(t, "Deadline", l.Deadline().Sub(granted), successorTTL-driver.Drift(successorTTL)-there-compared/100)
+			release(t, l)
+			leftovers(t, &s.Memory)
+		})
 	}
 }
 
+// ahead is a server whose clock shows more than ours: by how much, a test sets.
+func ahead(delay time.Duration) (p *wire, by *atomic.Int64) {
+	by = &atomic.Int64{}
+	return &wire{
+		delay:   delay,
+		answers: func(g *driver.Grant, _ error) { g.ServerTime += time.Duration(by.Load()) },
+		hears:   func(n *driver.Notification) { n.Grant.ServerTime += time.Duration(by.Load()) },
+	}, by
+}
+
 // A comparison of the clocks that is too old does not time a direct grant: the successor asks, and has the
-// lock for its whole TTL. Here the server's clock was set ahead meanwhile, and the message is late.
+// lock for its whole TTL. Here the server's clock was set ahead meanwhile, and the message is late. If the servers fail
+// that attempt, it waits before it asks again.
 func TestOldComparisonOfClocks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &ahead{wire: wire{delay: 200 * ms}}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		w := wait(bg, b)
+	bubblesOf(t, []int{0, 3}, func(t *testing.T, failures int) {
+		p, by := ahead(200 * ms)
+		s := enact(t, p, strategy.Options{RetryOnError: true}, 1)
 		time.Sleep(1500 * ms) // 1 % of this is more than the drift for which a second allows
-		p.by.Store(int64(time.Minute))
-		before := len(r.of(lockstest.OpAcquire))
-		release(t, holder)
-		l := w.got(t)
-		equal(t, "attempts since", len(r.of(lockstest.OpAcquire))-before, 1)
-		equal(t, "holder", tokenAt(&p.Memory), l.Token())
-		equal(t, "Deadline", l.Deadline(), w.at.Add(valid))
+		by.Store(int64(time.Minute))
+		before, failed := s.attempts(), 0
+		s.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
+			if failed++; failed <= failures {
+				return refused(ctx, q, serve)
+			}
+			return serve()
+		}))
+		release(t, s.holder)
+		l := s.ws[0].got(t)
+		asked := s.of(lockstest.OpAcquire)[before:]
+		equal(t, "attempts since", len(asked), 1+failures)
+		for i := range asked[1:] {
+			if !asked[i+1].at.After(asked[i].at) {
+				t.Errorf("attempt %d came at the time of the failed one before it, want a pause", i+2)
+			}
+		}
+		equal(t, "holder", tokenAt(&s.Memory), l.Token())
+		equal(t, "Deadline", l.Deadline(), s.ws[0].at.Add(valid))
 		release(t, l)
-		leftovers(t, &p.Memory)
+		leftovers(t, &s.Memory)
 	})
 }
 
 // Each answer compares the clocks again: after that a direct grant counts although the server's clock has been set.
 func TestNewComparisonOfClocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &ahead{}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		w := wait(bg, b)
+		p, by := ahead(0)
+		s := enact(t, p, strategy.Options{}, 1)
 		time.Sleep(6 * time.Second)
-		is(t, "Extend", holder.Extend(bg))
-		p.by.Store(int64(time.Minute))
+		is(t, "Extend", s.holder.Extend(bg))
+		by.Store(int64(time.Minute))
 		time.Sleep(4*time.Second + 100*ms) // the head has asked when the first TTL was over
-		before := len(r.of(lockstest.OpAcquire))
-		granted := time.Now()
-		release(t, holder)
-		l := w.got(t)
-		equal(t, "attempts since", len(r.of(lockstest.OpAcquire))-before, 0)
+		before, granted := s.attempts(), time.Now()
+		release(t, s.holder)
+		l := s.ws[0].got(t)
+		equal(t, "attempts since", s.attempts()-before, 0)
 		if most := granted.Add(successorTTL - driver.Drift(successorTTL)); l.Deadline().After(most) || l.Deadline().Before(most.Add(-2*ms)) {
 			t.Errorf("Deadline %v after the lock expires, want it then", l.Deadline().Sub(most))
 		}
 		release(t, l)
-		leftovers(t, &p.Memory)
+		leftovers(t, &s.Memory)
+	})
+}
+
+// After a fail-over another server tells of grants, whose clock is another. The clock of the one
+// before does not time them, also while no question to the new one is answered.
+func TestClockOfAnotherServer(t *testing.T) {
+	bubblesOf(t, []time.Duration{time.Minute, 100 * ms}, func(t *testing.T, further time.Duration) { // 100 ms: less than a message's time
+		p, by := ahead(200 * ms)
+		s := enact(t, p, strategy.Options{RetryOnError: true}, 1)
+		by.Store(int64(further))       // a fail-over
+		asked, until := 0, time.Time{} // so long no second question gets an answer, but word comes through
+		s.then(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			if asked++; asked > 1 && (until.IsZero() || time.Now().Before(until)) {
+				return lockstest.Unsent()
+			}
+			return serve()
+		}))
+		s.BreakWatches()
+		time.Sleep(time.Second)
+		equal(t, "Acquire has ended", closed(s.ws[0].done), false)
+		until = time.Now().Add(2 * successorTTL)
+		release(t, s.holder)
+		l := s.ws[0].got(t)
+		s.then(nil)
+		info, err := s.a.Inspect(bg, name)
+		is(t, "Inspect", err)
+		if left := time.Until(l.Deadline()); left > info.TTL-driver.Drift(info.TTL) {
+			t.Errorf("Deadline in %v, want less than the server's %v", left, info.TTL)
+		}
+		release(t, l)
+		leftovers(t, &s.Memory)
 	})
 }
 
@@ -118,52 +181,16 @@ func TestNewComparisonOfClocks(t *testing.T) {
 // subscription: it takes another place, and keeps the subscription.
 func TestPlaceIsUsedUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &wire{delay: 3 * time.Second}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		w := wait(bg, b)
-		release(t, holder)
+		s := enact(t, &wire{delay: 3 * time.Second}, strategy.Options{}, 1)
+		release(t, s.holder)
 		time.Sleep(2 * time.Second) // the grant is over, and nobody has heard of it
-		between := take(t, a)
+		between := take(t, s.a)
 		time.Sleep(2 * time.Second)
-		equal(t, "Acquire has ended", closed(w.done), false)
-		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
+		equal(t, "Acquire has ended", closed(s.ws[0].done), false)
+		equal(t, "subscriptions", s.Requests(lockstest.OpWatch), 1)
 		release(t, between)
-		release(t, w.got(t))
-		leftovers(t, &p.Memory)
-	})
-}
-
-// A successor whose comparison of the clocks is too old asks. If the servers fail that attempt, it waits before it
-// asks again.
-func TestOldComparisonAndAFailure(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &wire{}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{RetryOnError: true})
-		holder := take(t, a)
-		w := wait(bg, b)
-		time.Sleep(1500 * ms)
-		before := len(r.of(lockstest.OpAcquire))
-		failures := 0
-		r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
-			if failures++; failures <= 3 {
-				return refused(ctx, q, serve)
-			}
-			return serve()
-		}))
-		release(t, holder)
-		l := w.got(t)
-		asked := r.of(lockstest.OpAcquire)[before:]
-		equal(t, "attempts", len(asked), 4)
-		for i := range asked[1:] {
-			if !asked[i+1].at.After(asked[i].at) {
-				t.Errorf("attempt %d came at the time of the failed one before it, want a pause", i+2)
-			}
-		}
-		release(t, l)
-		leftovers(t, &p.Memory)
+		release(t, s.ws[0].got(t))
+		leftovers(t, &s.Memory)
 	})
 }
 
@@ -171,48 +198,31 @@ func TestOldComparisonAndAFailure(t *testing.T) {
 // maximum hold. Nothing more is sent then, unless the lock is to be kept alive. That its caller wants no renewal any more
 // does not take the whole TTL away.
 func TestSuccessorIsExtended(t *testing.T) {
-	t.Run("MaxHold", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var m lockstest.Memory
-			r := record(&m)
-			a, b := houses(t, &m, strategy.Options{MaxHold: ttl})
-			holder := take(t, a)
-			w := wait(bg, b)
-			release(t, holder)
-			is(t, "KeepAlive", w.got(t).KeepAlive(0))
-			<-w.lease.Lost()
-			equal(t, "renewals", len(r.of(lockstest.OpExtendAll, lockstest.OpExtend)), 1)
-		})
-	})
-	for what, begin := range map[string]func(t *testing.T, l strategy.Lease){
-		"left alone": func(*testing.T, strategy.Lease) {},
-		"kept alive": func(t *testing.T, l strategy.Lease) { is(t, "KeepAlive", l.KeepAlive(0)) },
-		"no longer kept alive": func(t *testing.T, l strategy.Lease) {
-			is(t, "KeepAlive", l.KeepAlive(0))
-			l.StopKeepAlive()
-		},
-	} {
+	for what, maxHold := range map[string]time.Duration{"left alone": 0, "kept alive": 0, "kept for its maximum hold": ttl, "no longer kept alive": 0} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				a, b := houses(t, &m, strategy.Options{})
-				holder := take(t, a)
-				w := wait(bg, b)
+				s := enact(t, &wire{}, strategy.Options{MaxHold: maxHold}, 1)
 				start := time.Now()
-				release(t, holder)
-				l := w.got(t)
-				begin(t, l)
+				release(t, s.holder)
+				l := s.ws[0].got(t)
+				if what != "left alone" {
+					is(t, "KeepAlive", l.KeepAlive(0))
+				}
+				if what == "no longer kept alive" {
+					l.StopKeepAlive()
+				}
 				time.Sleep(successorTTL)
 				is(t, "Err", l.Err())
-				extended := r.of(lockstest.OpExtendAll, lockstest.OpExtend)
+				extended := s.of(lockstest.OpExtendAll, lockstest.OpExtend)
 				if len(extended) != 1 {
 					t.Fatalf("renewals in the first second = %d, want 1", len(extended))
 				}
 				equal(t, "extended after", extended[0].at.Sub(start), 5*ms)
-				equal(t, "Deadline", l.Deadline(), extended[0].at.Add(valid))
+				if maxHold == 0 {
+					equal(t, "Deadline", l.Deadline(), extended[0].at.Add(valid))
+				}
 				time.Sleep(time.Minute)
-				n := len(r.of(lockstest.OpExtendAll, lockstest.OpExtend))
+				n := s.Requests(lockstest.OpExtendAll, lockstest.OpExtend)
 				if what == "kept alive" {
 					is(t, "Err after a minute", l.Err())
 					if n < 12 {
@@ -223,8 +233,8 @@ func TestSuccessorIsExtended(t *testing.T) {
 					is(t, "Err after a minute", l.Err(), strategy.ErrLost)
 					equal(t, "renewals in a minute", n, 1)
 				}
-				equal(t, "scheduled", engine.Scheduled(b), 0)
-				leftovers(t, &m)
+				equal(t, "scheduled", engine.Scheduled(s.b), 0)
+				leftovers(t, &s.Memory)
 			})
 		})
 	}
@@ -247,379 +257,171 @@ func queueUp(t *testing.T, m *lockstest.Memory, line string, listens bool) (stop
 	return stop
 }
 
-// A successor that died costs as long as it is a successor, and not a TTL: the next waiter is notified.
-func TestDeadSuccessor(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		a, b := houses(t, &m, strategy.Options{TTL: time.Minute})
-		holder := take(t, a)
-		stop := queueUp(t, &m, "dead", true)
-		defer stop()
-		first, second := wait(bg, b), wait(bg, a)
-		time.Sleep(time.Second)
-		start := time.Now()
-		release(t, holder)
-		l := first.got(t)
-		if d := first.at.Sub(start); d < successorTTL || d > successorTTL+4*ms {
-			t.Errorf("Acquire after a dead successor took %v, want %v and little more", d, successorTTL)
-		}
-		release(t, l)
-		release(t, second.got(t))
-		if d := second.at.Sub(start); d > successorTTL+4*ms {
-			t.Errorf("Acquire after that took %v, want no more", d)
-		}
-	})
-}
-
-// The lock passes over a waiter that does not listen.
-func TestOnlyListenersSucceed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		a, b := houses(t, &m, strategy.Options{})
-		holder := take(t, a)
-		for i := range 5 {
-			queueUp(t, &m, fmt.Sprint("unsubscribed ", i), false)
-		}
-		w := wait(bg, b)
-		start := time.Now()
-		release(t, holder)
-		release(t, w.got(t))
-		equal(t, "Acquire after", w.at.Sub(start), 0)
-		leftovers(t, &m)
-	})
-}
-
 // A line whose subscription has ended goes on with its place in the queue. Each question names that place, so
 // that a grant, or an undo, takes it out of the queue. If the place stayed, a release would grant the lock there, and
 // nobody would know of it.
 func TestUnsubscribedLineNamesItsPlace(t *testing.T) {
-	for _, undone := range []bool{false, true} {
-		t.Run(map[bool]string{false: "granted", true: "undone"}[undone], func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				a, b := houses(t, &m, strategy.Options{})
-				holder := take(t, a)
-				w := wait(bg, b)
-				r.then(only(lockstest.OpWatch, refused))
-				m.BreakWatches()
-				time.Sleep(time.Second)
-				if !undone {
-					m.Evict(bg, key)
-					l := w.got(t)
-					info, err := m.Inspect(bg, driver.Claim{Key: key})
-					if err != nil || len(info.Queue) != 0 {
-						t.Errorf("the queue next to its holder %s = %v, %v, want nobody", info.Token, info.Queue, err)
-					}
-					release(t, l)
-				} else {
-					r.then(only(lockstest.OpAcquire, lostReply))
-					<-w.done
-					is(t, "Acquire", w.err, strategy.ErrUnknown)
-					r.then(nil)
-					next, start := wait(bg, b), time.Now() // it listens again
-					release(t, holder)
-					release(t, next.got(t))
-					equal(t, "the next waiter got the lock after", next.at.Sub(start), 0)
-				}
-				leftovers(t, &m)
-			})
-		})
-	}
+	bubbles(t, map[string]bool{"granted": false, "undone": true}, func(t *testing.T, undone bool) {
+		s := enact(t, &wire{}, strategy.Options{}, 1)
+		w := s.ws[0]
+		s.then(only(lockstest.OpWatch, refused))
+		s.BreakWatches()
+		time.Sleep(time.Second)
+		if !undone {
+			s.Evict(bg, key)
+			l := w.got(t)
+			info, err := s.Memory.Inspect(bg, driver.Claim{Key: key})
+			if err != nil || len(info.Queue) != 0 {
+				t.Errorf("the queue next to its holder %s = %v, %v, want nobody", info.Token, info.Queue, err)
+			}
+			release(t, l)
+		} else {
+			s.then(only(lockstest.OpAcquire, lostReply))
+			<-w.done
+			is(t, "Acquire", w.err, strategy.ErrUnknown)
+			s.then(nil)
+			next, start := wait(bg, s.b), time.Now() // it listens again
+			release(t, s.holder)
+			release(t, next.got(t))
+			equal(t, "the next waiter got the lock after", next.at.Sub(start), 0)
+		}
+		leftovers(t, &s.Memory)
+	})
 }
 
 // A line that hears nothing takes no new place in the queue: its subscription is for releases alone, or has ended.
 func TestUnsubscribedLineTakesNoPlace(t *testing.T) {
-	for what, way := range map[string]strategy.Wait{"not for grants": strategy.WaitNotification, "ended": strategy.WaitQueue} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				holder := take(t, open(t, &m, strategy.Options{}))
-				s := open(t, &m, strategy.Options{Wait: way})
-				queues, err := s.With(func(o *strategy.Options) { o.Wait = strategy.WaitQueue })
-				is(t, "With", err)
-				first, next := wait(bg, s), wait(bg, queues)
-				release(t, holder)
-				l := first.got(t)
-				if way == strategy.WaitQueue {
-					m.BreakWatches()
-				}
-				before := len(r.of(lockstest.OpAcquire))
-				token, err := l.Detach()
-				is(t, "Detach", err)
-				synctest.Wait()
-				asked := r.of(lockstest.OpAcquire)[before:]
-				equal(t, "the next head has asked", len(asked) > 0, true)
-				equal(t, "the place of its first question", asked[0].all[0].Line, "")
-				_, err = m.Release(bg, driver.Claim{Name: name, Key: key, Token: token})
-				is(t, "Release of the detached", err)
-				release(t, next.got(t))
-				leftovers(t, &m)
-			})
-		})
-	}
-}
-
-// A newcomer to a lock that has lapsed does not get ahead of those who queue.
-func TestNoBarging(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		a, b := houses(t, &m, strategy.Options{})
-		late := open(t, &m, strategy.Options{})
-		take(t, a)
-		w := wait(bg, b)
-		m.Evict(bg, key)
-		_, err := late.NewLock(name).TryAcquire(bg)
-		is(t, "TryAcquire of the late caller", err, strategy.ErrHeld)
-		l := w.got(t)
-		equal(t, "holder", tokenAt(&m), l.Token())
-		release(t, l)
-		release(t, take(t, late))
-	})
-}
-
-// A waiter that asks again finds a grant of which nobody heard.
-func TestGrantNobodyHeardOf(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &wire{drop: func(n driver.Notification) bool { return n.Token != "" }}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		w := wait(bg, b)
-		release(t, holder)
+	bubblesOf(t, []strategy.Wait{strategy.WaitNotification, strategy.WaitQueue}, func(t *testing.T, way strategy.Wait) {
+		s := enact(t, &wire{}, strategy.Options{Wait: way}, 1)
+		queues, err := s.b.With(func(o *strategy.Options) { o.Wait = strategy.WaitQueue })
+		is(t, "With", err)
+		next := wait(bg, queues)
+		release(t, s.holder)
+		l := s.ws[0].got(t)
+		if way == strategy.WaitQueue {
+			s.BreakWatches()
+			synctest.Wait()
+		}
+		before := s.attempts()
+		token, err := l.Detach()
+		is(t, "Detach", err)
 		synctest.Wait()
-		equal(t, "Acquire has ended", closed(w.done), false)
-		start := time.Now()
-		p.BreakWatches()
-		l := w.got(t)
-		if d := w.at.Sub(start); d > 250*ms {
-			t.Errorf("found after %v, want a pause at most", d)
-		}
-		equal(t, "holder", tokenAt(&p.Memory), l.Token())
-		equal(t, "attempts with that token", len(r.of(lockstest.OpAcquire)), 4) // A's, and thrice: at once, to queue, to find
-		if d := time.Until(l.Deadline()); d < valid-300*ms {
-			t.Errorf("Deadline in %v, want about %v: it was asked again", d, valid)
-		}
-		release(t, l)
-		leftovers(t, &p.Memory)
+		asked := s.of(lockstest.OpAcquire)[before:]
+		equal(t, "the next head has asked", len(asked) > 0, true)
+		equal(t, "the place of its first question", asked[0].all[0].Line, "")
+		_, err = s.Memory.Release(bg, driver.Claim{Name: name, Key: key, Token: token})
+		is(t, "Release of the detached", err)
+		release(t, next.got(t))
+		leftovers(t, &s.Memory)
 	})
-}
-
-// ahead is a server whose clock shows more than ours.
-type ahead struct {
-	wire
-	by atomic.Int64 // time.Duration
-}
-
-func (p *ahead) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	g, err := p.wire.Acquire(ctx, c)
-	g.ServerTime += time.Duration(p.by.Load())
-	return g, err
-}
-
-func (p *ahead) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	return p.wire.Watch(ctx, c, func(n driver.Notification) {
-		n.Grant.ServerTime += time.Duration(p.by.Load())
-		fn(n)
-	})
-}
-
-// After a fail-over another server tells of grants, whose clock is another. The clock of the one
-// before does not time them, also while no question to the new one is answered.
-func TestClockOfAnotherServer(t *testing.T) {
-	for what, by := range map[string]time.Duration{
-		"far ahead":                           time.Minute,
-		"ahead by less than a message's time": 100 * ms,
-	} {
-		t.Run(what, func(t *testing.T) { bubble(t, func(t *testing.T) { clockAhead(t, by) }) })
-	}
-}
-
-func clockAhead(t *testing.T, by time.Duration) {
-	p := &ahead{wire: wire{delay: 200 * ms}}
-	r := record(&p.Memory)
-	a, b := houses(t, p, strategy.Options{RetryOnError: true})
-	holder := take(t, a)
-	w := wait(bg, b)
-	p.by.Store(int64(by))          // a fail-over
-	asked, until := 0, time.Time{} // so long no second question gets an answer, but word comes through
-	r.then(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-		if asked++; asked > 1 && (until.IsZero() || time.Now().Before(until)) {
-			return lockstest.Unsent()
-		}
-		return serve()
-	}))
-	p.BreakWatches()
-	time.Sleep(time.Second)
-	synctest.Wait()
-	equal(t, "Acquire has ended", closed(w.done), false)
-	until = time.Now().Add(2 * successorTTL)
-	release(t, holder)
-	l := w.got(t)
-	r.then(nil)
-	info, err := a.Inspect(bg, name)
-	is(t, "Inspect", err)
-	if left := time.Until(l.Deadline()); left > info.TTL-driver.Drift(info.TTL) {
-		t.Errorf("Deadline in %v, want less than the server's %v", left, info.TTL)
-	}
-	release(t, l)
-	leftovers(t, &p.Memory)
 }
 
 // The notification of the grant may come before the answer that there is a place in the queue.
 func TestGrantOvertakesTheReply(t *testing.T) {
-	for _, delay := range []time.Duration{0, 50 * ms} {
-		t.Run(delay.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { grantOvertakesTheReply(t, delay) }) })
-	}
-}
-
-func grantOvertakesTheReply(t *testing.T, delay time.Duration) {
-	p := &wire{delay: delay}
-	r := record(&p.Memory)
-	a, b := houses(t, p, strategy.Options{})
-	holder := take(t, a)
-	var granted time.Time
-	r.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
-		err := serve()
-		if q.Claims[0].Line != "" && granted.IsZero() {
-			granted = time.Now()
-			release(t, holder)
-			time.Sleep(200 * ms)
-		}
-		return err
-	}))
-	w := wait(bg, b)
-	l := w.got(t)
-	equal(t, "Acquire after", w.at.Sub(granted), 200*ms)
-	equal(t, "Deadline", l.Deadline(), granted.Add(successorTTL-driver.Drift(successorTTL)-delay/100))
-	equal(t, "holder", tokenAt(&p.Memory), l.Token())
-	release(t, l)
-	leftovers(t, &p.Memory)
+	bubblesOf(t, []time.Duration{0, 50 * ms}, func(t *testing.T, delay time.Duration) {
+		s := enact(t, &wire{delay: delay}, strategy.Options{}, 0)
+		var granted time.Time
+		s.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
+			err := serve()
+			if q.Claims[0].Line != "" && granted.IsZero() {
+				granted = time.Now()
+				release(t, s.holder)
+				time.Sleep(200 * ms)
+			}
+			return err
+		}))
+		w := wait(bg, s.b)
+		l := w.got(t)
+		equal(t, "Acquire after", w.at.Sub(granted), 200*ms)
+		equal(t, "Deadline", l.Deadline(), granted.Add(successorTTL-driver.Drift(successorTTL)-delay/100))
+		equal(t, "holder", tokenAt(&s.Memory), l.Token())
+		release(t, l)
+		leftovers(t, &s.Memory)
+	})
 }
 
 // Who leaves while it queues leaves its place to the next in line: the token stays, and
-// nothing is sent. The last takes it away.
+// nothing is sent. A next one that cannot have the lock by that place takes one of its own. The last takes it away.
 func TestEntryIsInherited(t *testing.T) {
-	next := func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		a, b := houses(t, &m, strategy.Options{})
-		holder := take(t, a)
-		ctx, cancel := context.WithCancel(strategy.WithOwner(bg, "the first")) // owners mean nothing to this lock
-		first, second := wait(ctx, b), wait(strategy.WithOwner(bg, "the second"), b)
-		other := wait(bg, open(t, &m, strategy.Options{}))
-		token := ""
-		for _, q := range r.of(lockstest.OpAcquire) {
-			if token == "" && q.all[0].Line != "" {
-				token = q.all[0].Token
-			}
-		}
-		n := r.count()
-		cancel()
-		<-first.done
-		is(t, "Acquire of the first", first.err, strategy.ErrHeld, context.Canceled)
-		synctest.Wait()
-		equal(t, "requests when it left", r.count()-n, 0)
-		release(t, holder)
-		l := second.got(t)
-		equal(t, "token of who was granted the lock", l.Token(), token)
-		equal(t, "Owner", l.Owner(), "the second")
-		equal(t, "the other has the lock", closed(other.done), false)
-		release(t, l)
-		release(t, other.got(t))
-		leftovers(t, &m)
-	}
-	last := func(t *testing.T) {
-		var m lockstest.Memory
-		a, b := houses(t, &m, strategy.Options{})
-		holder := take(t, a)
-		ctx, cancel := context.WithCancel(bg)
-		first, second := wait(ctx, b), wait(ctx, b)
-		cancel()
-		<-first.done
-		<-second.done
-		release(t, holder)
-		leftovers(t, &m)
-	}
-	// other is a next in line that cannot have the lock by the place of who leaves: it takes one of its own.
-	other := func(t *testing.T, m *lockstest.Memory, nextOf func(*testing.T, strategy.Strategy) (context.Context, strategy.Strategy)) strategy.Lease {
-		a, b := houses(t, m, strategy.Options{})
-		holder := take(t, a)
-		ctx, cancel := context.WithCancel(as("the first"))
-		first := wait(ctx, b)
-		as, by := nextOf(t, b)
-		second := wait(as, by)
-		token := queuedToken(t, m)
-		cancel()
-		<-first.done
-		synctest.Wait()
-		if queuedToken(t, m) == token {
-			t.Error("the next in line has the place of who has left, want one of its own")
-		}
-		release(t, holder)
-		return second.got(t)
-	}
-	t.Run("next", func(t *testing.T) { bubble(t, next) })
-	t.Run("last", func(t *testing.T) { bubble(t, last) })
-	t.Run("next by other options", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var m lockstest.Memory
-			l := other(t, &m, func(t *testing.T, b strategy.Strategy) (context.Context, strategy.Strategy) {
-				with, err := b.With(func(o *strategy.Options) { o.TTL = time.Minute })
-				is(t, "With", err)
-				return bg, with
+	for what, inherits := range map[string]bool{"next": true, "next by other options": false, "next by another owner": false, "nobody": false} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := &wire{}
+				p.Reentrant = what == "next by another owner" // owners mean nothing to other locks
+				s := enact(t, p, strategy.Options{}, 0)
+				by := s.b
+				if what == "next by other options" {
+					var err error
+					by, err = s.b.With(func(o *strategy.Options) { o.TTL = time.Minute })
+					is(t, "With", err)
+				}
+				ctx, cancel := context.WithCancel(as("the first"))
+				first, second := wait(ctx, s.b), (*waiter)(nil)
+				if what != "nobody" {
+					second = wait(as("the second"), by)
+				}
+				token, before := queuedToken(t, &p.Memory), s.Requests()
+				cancel()
+				<-first.done
+				is(t, "Acquire of the first", first.err, strategy.ErrHeld, context.Canceled)
+				synctest.Wait()
+				if inherits {
+					equal(t, "requests when it left", s.Requests()-before, 0)
+				}
+				if second != nil {
+					equal(t, "the next in line has the place of who has left", queuedToken(t, &p.Memory) == token, inherits)
+				}
+				release(t, s.holder)
+				if second != nil {
+					l := second.got(t)
+					equal(t, "the next in line has the token of who has left", l.Token() == token, inherits)
+					equal(t, "Owner", l.Owner(), "the second")
+					if p.Reentrant {
+						equal(t, "Owner at the server", ownerAt(&p.Memory), "the second")
+					}
+					is(t, "Extend", l.Extend(bg))
+					if what == "next by other options" {
+						equal(t, "Deadline", time.Until(l.Deadline()), time.Minute-driver.Drift(time.Minute))
+					}
+					release(t, l)
+				}
+				leftovers(t, &p.Memory)
 			})
-			is(t, "Extend", l.Extend(bg))
-			equal(t, "Deadline", time.Until(l.Deadline()), time.Minute-driver.Drift(time.Minute))
-			release(t, l)
-			leftovers(t, &m)
 		})
-	})
-	t.Run("next by another owner", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			m := reentrant()
-			l := other(t, m, func(_ *testing.T, b strategy.Strategy) (context.Context, strategy.Strategy) {
-				return as("the second"), b
-			})
-			equal(t, "Owner at the server", ownerAt(m), "the second")
-			release(t, l)
-			leftovers(t, m)
-		})
-	})
+	}
 }
 
-// A wait that ends in the moment of the grant, in whichever order, leaves nothing held.
+// A wait that ends in the moment of the grant, in whichever order, leaves nothing held, and keeps nobody waiting.
 func TestWaitEndsWithTheGrant(t *testing.T) {
-	for i := range 60 {
+	for i := range 90 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				a, b := houses(t, &m, strategy.Options{})
-				holder := take(t, a)
+				p := &wire{}
+				s := enact(t, p, strategy.Options{Wait: []strategy.Wait{strategy.WaitQueue, strategy.WaitQueue, strategy.WaitNotification}[i%3]}, 0)
 				ctx, cancel := context.WithCancel(bg)
-				var next *waiter
-				first := wait(ctx, b)
-				if i%2 == 0 {
-					next = wait(bg, b)
+				first := wait(ctx, s.b)
+				var others []*waiter
+				if i%3 > 0 {
+					others = append(others, wait(bg, s.b))
 				}
-				other := wait(bg, open(t, &m, strategy.Options{}))
+				if i%3 < 2 {
+					others = append(others, wait(bg, open(t, p, strategy.Options{})))
+				}
 				var both sync.WaitGroup
 				both.Go(cancel)
-				both.Go(func() { release(t, holder) })
+				both.Go(func() { release(t, s.holder) })
 				both.Wait()
 				<-first.done
 				start := time.Now()
 				if first.err == nil {
 					release(t, first.lease)
 				}
-				if next != nil {
-					release(t, next.got(t))
+				for _, w := range others {
+					release(t, w.got(t))
+					equal(t, "it got the lock after", w.at.Sub(start), 0)
 				}
-				release(t, other.got(t))
-				equal(t, "the last got the lock after", other.at.Sub(start), 0)
-				leftovers(t, &m)
-				equal(t, "scheduled", engine.Scheduled(b), 0)
+				leftovers(t, &p.Memory)
+				equal(t, "scheduled", engine.Scheduled(s.b), 0)
 			})
 		})
 	}
@@ -628,39 +430,29 @@ func TestWaitEndsWithTheGrant(t *testing.T) {
 // After Close nobody waits, nothing is in the queue, and nobody listens, though
 // another still holds the lock.
 func TestCloseWhileQueued(t *testing.T) {
-	for _, what := range []string{"queued", "resting", "handed over"} {
+	for what, handed := range map[string]int{"queued": -1, "granted": 0, "handed over": 1} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				a, b := houses(t, &m, strategy.Options{})
-				var held strategy.Lease
-				var waiters []*waiter
-				switch what {
-				case "queued":
-					held = take(t, a)
-					waiters = []*waiter{wait(bg, b), wait(bg, b)}
-				case "resting":
-					ws := inLine(t, b, 3)
-					held, waiters = ws[0].lease, ws[1:]
-				case "handed over":
-					ws := inLine(t, b, 4)
-					release(t, ws[0].lease)
-					held, waiters = ws[1].got(t), ws[2:]
+				s := enact(t, &wire{}, strategy.Options{}, 4)
+				held, waiters := s.holder, s.ws
+				for range handed + 1 {
+					release(t, held)
+					held, waiters = waiters[0].got(t), waiters[1:]
 				}
-				is(t, "Close", b.Close())
+				is(t, "Close", s.b.Close())
 				for _, w := range waiters {
 					<-w.done
 					is(t, "Acquire", w.err, strategy.ErrClosed)
 				}
-				left, _ := m.Leftovers(bg, key)
+				left, _ := s.Leftovers(bg, key)
 				equal(t, "left at the server but the lock", len(left), 1)
-				if what != "queued" {
-					is(t, "Release after Close", held.Release(bg), strategy.ErrClosed)
+				if err := held.Release(bg); handed < 0 {
+					is(t, "Release", err)
 				} else {
-					release(t, held)
+					is(t, "Release after Close", err, strategy.ErrClosed)
 				}
 				time.Sleep(ttl)
-				leftovers(t, &m)
+				leftovers(t, &s.Memory)
 			})
 		})
 	}
@@ -818,188 +610,148 @@ func TestLineIsBlockedNoLongerThanItsHoldersTTL(t *testing.T) {
 	})
 }
 
-// full is a Memory whose queue has no place while it is full.
-type full struct {
-	lockstest.Memory
-	now atomic.Bool
-}
-
-func (p *full) room(c driver.Claim) driver.Claim {
-	if p.now.Load() {
-		c.Line = ""
-	}
-	return c
-}
-
-func (p *full) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return p.Memory.Acquire(ctx, p.room(c))
-}
-
-func (p *full) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	return p.Memory.Pass(ctx, c, p.room(next))
-}
-
 // TestFullQueue: a head for which the servers' queue has no place polls, until there is one. It does not matter which
 // request was refused the place: its own, or the release that passes the lock on.
 func TestFullQueue(t *testing.T) {
-	for _, what := range []string{"asked", "passed"} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := &full{}
-				r := record(&p.Memory)
-				a := open(t, p, strategy.Options{})
-				b := open(t, p, strategy.Options{NoHandOver: true, Backoff: polling.Backoff})
-				holder := take(t, a)
-				var w, other *waiter
-				if what == "asked" {
-					p.now.Store(true)
-					w = wait(bg, b)
-				} else {
-					first := wait(bg, b)
-					w, other = wait(bg, b), wait(bg, a)
-					release(t, holder)
-					p.now.Store(true)
-					asked := len(r.of(lockstest.OpAcquire))
-					release(t, first.got(t))
-					holder = other.got(t)
-					is(t, "Extend", holder.Extend(bg))
-					synctest.Wait()
-					equal(t, "questions at once", len(r.of(lockstest.OpAcquire))-asked, 0)
-				}
-				asked := len(r.of(lockstest.OpAcquire))
-				time.Sleep(time.Second)
-				if n := len(r.of(lockstest.OpAcquire)) - asked; n < 50 || n > 400 {
-					t.Errorf("questions in a second next to a full queue = %d, want one in 10 ms on average", n)
-				}
-				p.now.Store(false)
-				time.Sleep(time.Second)
-				asked = len(r.of(lockstest.OpAcquire))
-				time.Sleep(5 * time.Second)
-				equal(t, "questions of a head that has its place", len(r.of(lockstest.OpAcquire))-asked, 0)
-				release(t, holder)
-				release(t, w.got(t))
-				leftovers(t, &p.Memory)
-			})
-		})
-	}
-}
-
-// unannounced is a Memory that does not tell of the release of one holder.
-type unannounced struct {
-	lockstest.Memory
-	holder string
-}
-
-func (p *unannounced) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	g, err := p.Memory.Acquire(ctx, c)
-	var held *strategy.HeldError
-	g.Silent = errors.As(err, &held) && held.Holder == p.holder
-	return g, err
+	bubbles(t, map[string]bool{"asked": false, "passed": true}, func(t *testing.T, passed bool) {
+		var full atomic.Bool
+		p := &wire{asks: func(c *driver.Claim) {
+			if full.Load() {
+				c.Line = ""
+			}
+		}}
+		s := enact(t, p, strategy.Options{NoHandOver: true, Backoff: polling.Backoff}, 0)
+		holder, other := s.holder, (*waiter)(nil)
+		first := (*waiter)(nil)
+		if passed {
+			first = wait(bg, s.b)
+		}
+		full.Store(!passed)
+		w := wait(bg, s.b)
+		if passed {
+			other = wait(bg, s.a)
+			release(t, holder)
+			full.Store(true)
+			asked := s.attempts()
+			release(t, first.got(t))
+			holder = other.got(t)
+			is(t, "Extend", holder.Extend(bg))
+			synctest.Wait()
+			equal(t, "questions at once", s.attempts()-asked, 0)
+		}
+		asked := s.attempts()
+		time.Sleep(time.Second)
+		if n := s.attempts() - asked; n < 50 || n > 400 {
+			t.Errorf("questions in a second next to a full queue = %d, want one in 10 ms on average", n)
+		}
+		full.Store(false)
+		time.Sleep(time.Second)
+		asked = s.attempts()
+		time.Sleep(5 * time.Second)
+		equal(t, "questions of a head that has its place", s.attempts()-asked, 0)
+		release(t, holder)
+		release(t, w.got(t))
+		leftovers(t, &p.Memory)
+	})
 }
 
 // TestNextAfterAnUnannouncedHolder: a waiter that polls, because the holder's release will not be announced, stops that when
 // it hears that it is the first behind a successor.
 func TestNextAfterAnUnannouncedHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &unannounced{}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{Backoff: polling.Backoff})
-		holder := take(t, a)
-		p.holder = holder.Token()
-		first, second := wait(bg, b), wait(bg, open(t, p, strategy.Options{Backoff: polling.Backoff}))
-		asked := len(r.of(lockstest.OpAcquire))
+		unannounced := ""
+		p := &wire{answers: func(g *driver.Grant, err error) {
+			var held *strategy.HeldError
+			g.Silent = errors.As(err, &held) && held.Holder == unannounced
+		}}
+		s := enact(t, p, strategy.Options{Backoff: polling.Backoff}, 0)
+		unannounced = s.holder.Token()
+		first, second := wait(bg, s.b), wait(bg, open(t, p, strategy.Options{Backoff: polling.Backoff}))
+		asked := s.attempts()
 		time.Sleep(200 * ms)
-		if n := len(r.of(lockstest.OpAcquire)) - asked; n < 10 {
+		if n := s.attempts() - asked; n < 10 {
 			t.Errorf("questions of two waiters in 200 ms = %d, want that they poll", n)
 		}
-		release(t, holder)
+		release(t, s.holder)
 		l := first.got(t)
-		asked = len(r.of(lockstest.OpAcquire))
+		asked = s.attempts()
 		time.Sleep(900 * ms)
-		equal(t, "questions behind the successor", len(r.of(lockstest.OpAcquire))-asked, 0)
+		equal(t, "questions behind the successor", s.attempts()-asked, 0)
 		release(t, l)
 		release(t, second.got(t))
 		leftovers(t, &p.Memory)
 	})
 }
 
-// TestPollerFarBehind: a waiter that listens may sleep longer than the holder's TTL, because others are before it. When its
-// subscription has ended, it does not.
-func TestPollerFarBehind(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		a, b := houses(t, &m, strategy.Options{Backoff: func(int) time.Duration { return time.Hour }})
+// TestNextWaitsInAnotherWay: the next head subscribes as it waits, although the head before it has left a subscription, also if that
+// breaks while the line ends it.
+func TestNextWaitsInAnotherWay(t *testing.T) {
+	bubblesOf(t, []strategy.Wait{strategy.WaitNotification, strategy.WaitQueue}, func(t *testing.T, way strategy.Wait) {
+		p := &breaking{}
+		r := record(&p.Memory)
+		holder := take(t, open(t, p, strategy.Options{}))
+		s := open(t, p, strategy.Options{Wait: way, Backoff: func(int) time.Duration { return time.Hour }})
+		other, err := s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification + strategy.WaitQueue - way })
+		is(t, "With", err)
+		ctx, cancel := context.WithCancel(bg)
+		first, next := wait(ctx, s), wait(bg, other)
+		before := r.count()
+		cancel()
+		<-first.done
+		time.Sleep(time.Second)
+		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 2)
+		if n := r.count() - before; n > 4 { // an undo, a question, a subscription, and another question
+			t.Errorf("requests of the next head = %d, want 4 at most", n)
+		}
 		start := time.Now()
-		take(t, a) // and forgotten: it lapses
-		for i := range 1000 {
-			queueUp(t, &m, fmt.Sprint("dead ", i), false)
-		}
-		w := wait(bg, b)
-		r.then(only(lockstest.OpWatch, refused))
-		m.BreakWatches()
-		release(t, w.got(t))
-		if late := w.at.Sub(start) - ttl; late > 10*ms {
-			t.Errorf("Acquire %v after the holder's TTL, want when it ends", late)
-		}
+		release(t, holder)
+		release(t, next.got(t))
+		equal(t, "it had the lock after", next.at.Sub(start), 0)
+		leftovers(t, &p.Memory)
 	})
 }
 
-// TestNextWaitsInAnotherWay: the next head subscribes as it waits, although the head before it has left a subscription.
-func TestNextWaitsInAnotherWay(t *testing.T) {
-	for _, way := range []strategy.Wait{strategy.WaitNotification, strategy.WaitQueue} {
-		t.Run("after "+way.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				holder := take(t, open(t, &m, strategy.Options{}))
-				s := open(t, &m, strategy.Options{Wait: way})
-				other, err := s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification + strategy.WaitQueue - way })
-				is(t, "With", err)
-				ctx, cancel := context.WithCancel(bg)
-				first, next := wait(ctx, s), wait(bg, other)
-				before := r.count()
-				cancel()
-				<-first.done
-				time.Sleep(time.Second)
-				equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 2)
-				if n := r.count() - before; n > 4 { // an undo, a question, a subscription, and another question
-					t.Errorf("requests of the next head = %d, want 4 at most", n)
-				}
-				start := time.Now()
-				release(t, holder)
-				release(t, next.got(t))
-				equal(t, "it had the lock after", next.at.Sub(start), 0)
-				leftovers(t, &m)
-			})
-		})
+// breaking is a Memory whose subscriptions break when they are being ended.
+type breaking struct{ lockstest.Memory }
+
+func (p *breaking) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
+	stop, err := p.Memory.Watch(ctx, c, fn)
+	if err != nil {
+		return nil, err
 	}
+	return func() {
+		fn(driver.Notification{})
+		stop()
+	}, nil
 }
 
 // TestPassByOtherOptions: a release that passes the lock on to a waiter by other options gives each claim its own
 // operation time-out. A re-entrant lock is adopted by the same options alone.
 func TestPassByOtherOptions(t *testing.T) {
-	play := func(t *testing.T, m *lockstest.Memory, o strategy.Options) *recorder {
-		r := record(m)
-		s := open(t, m, o)
-		o.OpTimeout, o.NoHandOver = 2*op, true
-		other, err := s.With(func(to *strategy.Options) { *to = o })
+	bubblesOf(t, []bool{false, true}, func(t *testing.T, reenters bool) {
+		var m lockstest.Memory
+		o := strategy.Options{}
+		if m.Reentrant = reenters; reenters {
+			o.Wait = strategy.WaitNotification
+		}
+		r := record(&m)
+		s := open(t, &m, o)
+		other, err := s.With(func(o *strategy.Options) { o.OpTimeout, o.NoHandOver = 2*op, true })
 		is(t, "With", err)
-		holder := take(t, open(t, m, strategy.Options{}))
+		holder := take(t, open(t, &m, strategy.Options{}))
 		first, next := wait(bg, s), wait(bg, other)
 		release(t, holder)
 		release(t, first.got(t))
 		release(t, next.got(t))
-		leftovers(t, m)
-		return r
-	}
-	bubble(t, func(t *testing.T) {
-		passes := play(t, &lockstest.Memory{}, strategy.Options{}).of(lockstest.OpPass)
+		leftovers(t, &m)
+		if reenters {
+			equal(t, "adoptions", len(r.of(lockstest.OpAdopt)), 0)
+			return
+		}
+		passes := r.of(lockstest.OpPass)
 		equal(t, "passes", len(passes), 1)
 		equal(t, "Due of the release", passes[0].all[0].Due.Sub(passes[0].at), op)
 		equal(t, "Due of the next", passes[0].all[1].Due.Sub(passes[0].at), 2*op)
-		adopted := play(t, reentrant(), strategy.Options{Wait: strategy.WaitNotification}).of(lockstest.OpAdopt)
-		equal(t, "adoptions", len(adopted), 0)
 	})
 }
 
@@ -1021,71 +773,6 @@ func TestNotifiedNextToAQueue(t *testing.T) {
 	})
 }
 
-// Contenders that wait in different ways, with different TTLs, stand in one line.
-func TestMixedLine(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		first := open(t, &m, strategy.Options{})
-		all := []strategy.Strategy{first}
-		for _, o := range []strategy.Options{
-			{TTL: time.Minute}, {Wait: strategy.WaitPoll}, {Wait: strategy.WaitNotification}, {NoHandOver: true},
-		} {
-			s, err := first.With(func(to *strategy.Options) { *to = o })
-			is(t, "With", err)
-			all = append(all, s)
-		}
-		holder := take(t, open(t, &m, strategy.Options{}))
-		var waiters []*waiter
-		for i := range 40 {
-			waiters = append(waiters, wait(bg, all[(i*i+i/7)%len(all)]))
-		}
-		m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
-		start := time.Now()
-		release(t, holder)
-		for i, w := range waiters {
-			release(t, w.got(t))
-			for _, later := range waiters[i+1:] {
-				if closed(later.done) && later.at.Before(w.at) {
-					t.Errorf("a later contender was served at %v, before number %d at %v", later.at.Sub(start), i, w.at.Sub(start))
-				}
-			}
-		}
-		if d := time.Since(start); d > 12*time.Second { // a poller's pause here and there
-			t.Errorf("40 acquisitions took %v, want no TTL", d)
-		}
-		time.Sleep(op)
-		leftovers(t, &m)
-	})
-}
-
-// Owners wait for a re-entrant lock as all do, and get in past the line if they hold it.
-func TestQueueOfOwners(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := reentrant()
-		a, b := houses(t, m, strategy.Options{})
-		holder := take(t, a)
-		me, you := strategy.WithOwner(bg, "me"), strategy.WithOwner(bg, "you")
-		mine, yours, another := wait(me, b), wait(you, b), wait(bg, a)
-		release(t, holder)
-		l := mine.got(t)
-		equal(t, "Owner", l.Owner(), "me")
-		again, err := b.NewLock(name).Acquire(me)
-		is(t, "Acquire again", err)
-		release(t, l)
-		time.Sleep(time.Second)
-		equal(t, "another has the lock", closed(yours.done) || closed(another.done), false)
-		start := time.Now()
-		release(t, again)
-		release(t, another.got(t)) // of the other process, which queued before the line's next
-		equal(t, "Owner", yours.got(t).Owner(), "you")
-		release(t, yours.lease)
-		if d := time.Since(start); d > 10*ms {
-			t.Errorf("the others got the lock after %v, want at once", d)
-		}
-		leftovers(t, m)
-	})
-}
-
 // passer is a Memory that passes a lock on as a test says.
 type passer struct {
 	lockstest.Memory
@@ -1099,137 +786,72 @@ func (p *passer) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, 
 	return p.pass(ctx, c, next)
 }
 
-// Whatever becomes of a release that passes the lock on, and of the waiter for which it asks, the caller
-// hears what its release did, somebody gets the lock, and nothing is left behind.
+// Whatever a release that passes the lock on finds out too late about the waiter for which it asks, somebody gets the lock, and nothing is
+// left behind.
 func TestPass(t *testing.T) {
-	type stage struct {
-		*passer
-		r       *recorder
-		next    *waiter // for which the release asks
-		leave   func()  // makes it leave
-		other   *waiter // behind it, by other options; nil: none
-		claimed driver.Claim
+	type row struct {
+		before func(leave func())                         // the request
+		after  func(g driver.Grant) (driver.Grant, error) // the answer; nil: as it is
+		other  bool                                       // another waits behind it, by other options
+		undone int
+		fresh  bool // who has the lock then has it by another claim
 	}
-	type serve = func(ctx context.Context, c, next driver.Claim) (driver.Grant, error)
-	for what, tt := range map[string]struct {
-		other bool
-		pass  func(st *stage, serve serve) serve
-		is    error
-		got   bool // next gets the lock in the end
-		check func(t *testing.T, st *stage, undone []driver.Claim)
-	}{
-		"it cannot": {got: true, pass: func(*stage, serve) serve {
-			return func(context.Context, driver.Claim, driver.Claim) (driver.Grant, error) {
-				return driver.Grant{}, strategy.ErrUnsupported
-			}
-		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
-			equal(t, "undone", len(undone), 0)
-		}},
-		"lost before": {got: true, is: strategy.ErrLost, pass: func(st *stage, serve serve) serve {
-			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-				st.Evict(bg, key)
-				return serve(ctx, c, next)
-			}
-		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
-			if len(undone) != 1 || undone[0].Token == st.claimed.Token {
-				t.Errorf("undone = %+v, want the holder's claim alone: no answer had confirmed it", undone)
-			}
-		}},
-		"the grant comes too late": {got: true, pass: func(st *stage, serve serve) serve {
-			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-				g, err := serve(ctx, c, next)
-				time.Sleep(valid)
-				return g, err
-			}
-		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
-			equal(t, "undone", len(undone), 1)
-		}},
-		"a server has not granted it": {got: true, pass: func(_ *stage, serve serve) serve {
-			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-				g, err := serve(ctx, c, next)
-				g.Partial = true
-				return g, err
-			}
-		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
-			if equal(t, "undone", len(undone), 0); st.next.lease.Token() != st.claimed.Token {
-				t.Error("the lock that was passed on has been acquired once more")
-			}
-		}},
-		"nobody waits any more": {pass: func(st *stage, serve serve) serve {
-			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-				st.leave()
-				return serve(ctx, c, next)
-			}
-		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
-			if len(undone) != 1 || undone[0].Token != st.claimed.Token || undone[0].Grant.Fence == 0 {
-				t.Errorf("undone = %+v, want the claim that was granted, with its grant", undone)
-			}
-		}},
-		"another waits": {other: true, pass: func(st *stage, serve serve) serve {
-			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-				st.leave()
-				return serve(ctx, c, next)
-			}
-		}, check: func(t *testing.T, st *stage, undone []driver.Claim) {
-			if l := st.other.got(t); l.Token() == st.claimed.Token {
-				t.Error("the other has the lock by a claim with the wrong options, want one of its own")
-			} else {
-				release(t, l)
-			}
-		}},
-		"held, without a place": {got: true, pass: func(st *stage, _ serve) serve {
-			return func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-				_, err := st.Memory.Release(ctx, c)
-				is(t, "Release", err)
-				return driver.Grant{}, &strategy.HeldError{Name: name, Holder: "somebody", TTL: 100 * ms}
-			}
-		}, check: func(t *testing.T, st *stage, _ []driver.Claim) {
-			if st.next.lease.Token() == st.claimed.Token {
-				t.Error("the token of the claim without a place is used again, want a fresh one")
-			}
-		}},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				st := &stage{passer: &passer{}}
-				s := open(t, st.passer, strategy.Options{NoHandOver: true})
-				holder := take(t, s)
-				first := wait(bg, s)
-				ctx, cancel := context.WithCancel(bg)
-				st.next = wait(ctx, s)
-				if tt.other {
-					with, err := s.With(func(o *strategy.Options) { o.TTL = ttl / 2 })
-					is(t, "With", err)
-					st.other = wait(bg, with)
-				}
-				st.leave = func() { cancel(); <-st.next.done }
-				release(t, holder)
-				l := first.got(t)
-				st.r = record(&st.Memory)
-				pass := tt.pass(st, st.Memory.Pass)
-				st.pass = func(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-					st.pass, st.claimed = nil, next
-					return pass(ctx, c, next)
-				}
-				err := l.Release(bg)
-				if tt.is == nil {
-					is(t, "Release", err)
-				} else {
-					is(t, "Release", err, tt.is)
-				}
-				if tt.got {
-					release(t, st.next.got(t))
-				}
-				synctest.Wait()
-				var undone []driver.Claim
-				for _, q := range st.r.of(lockstest.OpUndo) {
-					undone = append(undone, q.all[0])
-				}
-				tt.check(t, st, undone)
-				time.Sleep(op)
-				leftovers(t, &st.Memory)
-				cancel()
-			})
-		})
+	late := func(g driver.Grant) (driver.Grant, error) {
+		time.Sleep(valid)
+		return g, nil
 	}
+	partly := func(g driver.Grant) (driver.Grant, error) {
+		g.Partial = true
+		return g, nil
+	}
+	bubbles(t, map[string]row{
+		"the grant comes too late":    {after: late, undone: 1, fresh: true},
+		"a server has not granted it": {after: partly},
+		"nobody waits any more":       {before: func(leave func()) { leave() }, undone: 1},
+		"another waits":               {before: func(leave func()) { leave() }, other: true, undone: 1, fresh: true},
+	}, func(t *testing.T, tt row) {
+		p := &passer{}
+		s := open(t, p, strategy.Options{NoHandOver: true})
+		holder := take(t, s)
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		first, next := wait(bg, s), wait(ctx, s)
+		last := next
+		if tt.before != nil {
+			last = nil
+		}
+		if tt.other {
+			with, err := s.With(func(o *strategy.Options) { o.TTL = ttl / 2 })
+			is(t, "With", err)
+			last = wait(bg, with)
+		}
+		release(t, holder)
+		l := first.got(t)
+		r := record(&p.Memory)
+		var claimed driver.Claim
+		p.pass = func(ctx context.Context, c, asked driver.Claim) (driver.Grant, error) {
+			p.pass, claimed = nil, asked
+			if tt.before != nil {
+				tt.before(func() { cancel(); <-next.done })
+			}
+			g, err := p.Memory.Pass(ctx, c, asked)
+			if tt.after != nil {
+				return tt.after(g)
+			}
+			return g, err
+		}
+		release(t, l)
+		if last != nil {
+			release(t, last.got(t))
+			equal(t, "the lock has been acquired once more", last.lease.Token() != claimed.Token, tt.fresh)
+		}
+		synctest.Wait()
+		undone := r.of(lockstest.OpUndo)
+		equal(t, "undone", len(undone), tt.undone)
+		if tt.undone > 0 && (undone[0].all[0].Token != claimed.Token || undone[0].all[0].Grant.Fence == 0) {
+			t.Errorf("undone = %+v, want the claim that was granted, with its grant", undone[0].all[0])
+		}
+		time.Sleep(op)
+		leftovers(t, &p.Memory)
+	})
 }

@@ -173,85 +173,61 @@ func TestShareTurnEnds(t *testing.T) {
 // TestShareDuringAPass: while a release asks for the first waiter, another share that is given back is handed over without another
 // request, if its turn is not over. If it is, it goes to the servers, and the next waiter asks for it when the first is served.
 func TestShareDuringAPass(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		later    time.Duration // the second share's turn begins that much later
 		during   []int
 		requests int
-	}{
+	}
+	bubbles(t, map[string]row{
 		"within the turn": {ms, []int{0, 1, 2}, 0},
 		"after the turn":  {0, []int{0, 1}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(2)
-				s := open(t, p, strategy.Options{})
-				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
-				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-				release(t, a)
-				time.Sleep(c.later)
-				release(t, b)
-				time.Sleep(5*ms/2 - c.later) // the first share's turn is over
-				slowly(p, "pass")
-				go release(t, ws[0].got(t))
-				synctest.Wait()
-				before := p.count()
-				release(t, ws[1].got(t))
-				acquired(t, "during the pass", ws, c.during...)
-				equal(t, "requests of the release", p.count()-before, c.requests)
-				time.Sleep(ms)
-				acquired(t, "after the pass", ws, 0, 1, 2, 3)
-				release(t, ws[2].got(t))
-				release(t, ws[3].got(t))
-				leftovers(t, p.server)
-			})
-		})
-	}
-}
-
-// TestShareNextPlace: when the servers have granted a share to the first in their queue, the next of its process takes a place there at
-// once, behind those of other processes.
-func TestShareNextPlace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(1)
-		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
-		holder := take(t, other)
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		release(t, holder)
-		acquired(t, "after the release", ws, 0)
-		p.keeps(t, "while the second waits", 1, 1)
-		release(t, ws[0].got(t))
+	}, func(t *testing.T, c row) {
+		p := newShares(2)
+		s := open(t, p, strategy.Options{})
+		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		release(t, a)
+		time.Sleep(c.later)
+		release(t, b)
+		time.Sleep(5*ms/2 - c.later) // the first share's turn is over
+		slowly(p, "pass")
+		go release(t, ws[0].got(t))
+		synctest.Wait()
+		before := p.count()
 		release(t, ws[1].got(t))
+		acquired(t, "during the pass", ws, c.during...)
+		equal(t, "requests of the release", p.count()-before, c.requests)
+		time.Sleep(ms)
+		acquired(t, "after the pass", ws, 0, 1, 2, 3)
+		release(t, ws[2].got(t))
+		release(t, ws[3].got(t))
 		leftovers(t, p.server)
 	})
 }
 
 // TestShareDuringAnAttempt: nobody overtakes the first waiter while it asks, for the first time or again.
 func TestShareDuringAnAttempt(t *testing.T) {
-	for name, asked := range map[string]time.Duration{"the first": ms / 2, "the next, for a place": 3 * ms / 2} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(2)
-				s := open(t, p, strategy.Options{})
-				a, b := takeShare(t, s, 1), takeShare(t, s, 1)
-				first := waitShare(bg, s, 1)
-				release(t, a)
-				holder := first.got(t) // its grant has fences for the next holder
-				slowly(p, "acquire")
-				ws := []*waiter{waitShare(bg, s, 1)}
-				time.Sleep(asked)
-				ws = append(ws, waitShare(bg, s, 1))
-				release(t, holder)
-				acquired(t, "during the attempt", ws)
-				time.Sleep(ms)
-				acquired(t, "after the attempt", ws, 0)
-				release(t, b)
-				for _, w := range ws {
-					release(t, w.got(t))
-				}
-				leftovers(t, p.server)
-			})
-		})
-	}
+	bubbles(t, map[string]time.Duration{"the first": ms / 2, "the next, for a place": 3 * ms / 2}, func(t *testing.T, asked time.Duration) {
+		p := newShares(2)
+		s := open(t, p, strategy.Options{})
+		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
+		first := waitShare(bg, s, 1)
+		release(t, a)
+		holder := first.got(t) // its grant has fences for the next holder
+		slowly(p, "acquire")
+		ws := []*waiter{waitShare(bg, s, 1)}
+		time.Sleep(asked)
+		ws = append(ws, waitShare(bg, s, 1))
+		release(t, holder)
+		acquired(t, "during the attempt", ws)
+		time.Sleep(ms)
+		acquired(t, "after the attempt", ws, 0)
+		release(t, b)
+		for _, w := range ws {
+			release(t, w.got(t))
+		}
+		leftovers(t, p.server)
+	})
 }
 
 // slowly has requests of a kind reach the server a millisecond late.
@@ -274,30 +250,6 @@ func TestShareFits(t *testing.T) {
 		acquired(t, "when all are free again", ws, 0, 1, 2)
 		release(t, ws[1].got(t))
 		release(t, ws[2].got(t))
-		leftovers(t, p.server)
-	})
-}
-
-// TestShareGrantsSeveral: one release may leave enough for several waiters of a process, and each has its own lease.
-func TestShareGrantsSeveral(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(3)
-		s := open(t, p, strategy.Options{})
-		all := takeShare(t, s, 3)
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 2), waitShare(bg, s, 1)}
-		start, before := time.Now(), p.count()
-		release(t, all)
-		acquired(t, "after one release", ws, 0, 1)
-		equal(t, "requests", p.count()-before, 3) // the release, which asks for the first, and the questions of the others
-		for i, w := range ws[:2] {
-			l := w.got(t)
-			equal(t, fmt.Sprintf("Acquire of %d after", i), w.at.Sub(start), 0)
-			equal(t, fmt.Sprintf("share of waiter %d", i), p.held(l.Token()), i+1)
-			is(t, "Err", l.Err())
-		}
-		release(t, ws[1].lease)
-		release(t, ws[2].got(t))
-		release(t, ws[0].lease)
 		leftovers(t, p.server)
 	})
 }
@@ -328,100 +280,47 @@ func TestShareLeaver(t *testing.T) {
 	})
 }
 
-// TestShareLeavesWithTheGrant: a wait that ends in the moment of the grant, in whichever order, leaves nothing held.
-func TestShareLeavesWithTheGrant(t *testing.T) {
-	for i := range 40 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(1)
-				s := open(t, p, strategy.Options{})
-				holder := take(t, s)
-				ctx, leave := context.WithCancel(bg)
-				first, next := waitShare(ctx, s, 1), waitShare(bg, s, 1)
-				var both sync.WaitGroup
-				both.Go(leave)
-				both.Go(func() { release(t, holder) })
-				both.Wait()
-				if <-first.done; first.err == nil {
-					release(t, first.lease)
-				}
-				start := time.Now()
-				release(t, next.got(t))
-				equal(t, "the next had it after", next.at.Sub(start), 0)
-				leftovers(t, p.server)
-				equal(t, "scheduled", engine.Scheduled(s), 0)
-			})
-		})
-	}
-}
-
-// TestShareClosed: Close ends all lines of a key.
-func TestShareClosed(t *testing.T) {
-	for _, w := range []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll} {
-		t.Run(w.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(1)
-				other := open(t, p, strategy.Options{})
-				s := open(t, p, strategy.Options{Wait: w})
-				holder := take(t, other)
-				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
-				is(t, "Close", s.Close())
-				acquired(t, "after Close", ws, 0, 1)
-				for _, w := range ws {
-					is(t, "Acquire", w.err, strategy.ErrClosed)
-				}
-				release(t, holder)
-				leftovers(t, p.server)
-			})
-		})
-	}
-}
-
 // TestShareKeepsOrder: who does not queue at the servers stands in the process's line. Its head alone asks and
 // listens, and keeps those behind it waiting, also if it wants more than they.
 func TestShareKeepsOrder(t *testing.T) {
-	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification} {
-		t.Run(w.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(3)
-				other := open(t, p, strategy.Options{TTL: time.Minute})
-				s := open(t, p, strategy.Options{TTL: time.Minute, Wait: w})
-				a, b := takeShare(t, other, 1), takeShare(t, other, 1)
-				watches := 0
-				if w == strategy.WaitNotification {
-					watches = 1
-				}
-				ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-				time.Sleep(time.Second) // one share is free all the time
-				acquired(t, "while the first cannot have its shares", ws)
-				p.keeps(t, "while three wait", 0, watches)
-				equal(t, "waiting", engine.Waiting(s, key), 3)
-				for _, r := range p.of("acquire")[2:] {
-					equal(t, "Share of who asks", r.all[0].Share, 3)
-				}
-				release(t, b)
-				release(t, a)
-				time.Sleep(time.Second) // a pause at most
-				acquired(t, "when all was free", ws, 0)
-				release(t, ws[0].got(t))
-				time.Sleep(time.Second)
-				acquired(t, "when all was free again", ws, 0, 1, 2)
-				if one, two := fenceOf(ws[1].got(t)), fenceOf(ws[2].got(t)); one >= two {
-					t.Errorf("fences = %d and %d, want that the second was before the third", one, two)
-				}
-				release(t, ws[1].lease)
-				release(t, ws[2].lease)
-				leftovers(t, p.server)
-			})
-		})
-	}
+	bubblesOf(t, []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification}, func(t *testing.T, w strategy.Wait) {
+		p := newShares(3)
+		other := open(t, p, strategy.Options{TTL: time.Minute})
+		s := open(t, p, strategy.Options{TTL: time.Minute, Wait: w})
+		a, b := takeShare(t, other, 1), takeShare(t, other, 1)
+		watches := 0
+		if w == strategy.WaitNotification {
+			watches = 1
+		}
+		ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		time.Sleep(time.Second) // one share is free all the time
+		acquired(t, "while the first cannot have its shares", ws)
+		p.keeps(t, "while three wait", 0, watches)
+		equal(t, "waiting", engine.Waiting(s, key), 3)
+		for _, r := range p.of("acquire")[2:] {
+			equal(t, "Share of who asks", r.all[0].Share, 3)
+		}
+		release(t, b)
+		release(t, a)
+		time.Sleep(time.Second) // a pause at most
+		acquired(t, "when all was free", ws, 0)
+		release(t, ws[0].got(t))
+		time.Sleep(time.Second)
+		acquired(t, "when all was free again", ws, 0, 1, 2)
+		if one, two := fenceOf(ws[1].got(t)), fenceOf(ws[2].got(t)); one >= two {
+			t.Errorf("fences = %d and %d, want that the second was before the third", one, two)
+		}
+		release(t, ws[1].lease)
+		release(t, ws[2].lease)
+		leftovers(t, p.server)
+	})
 }
 
 // TestShareNotified: a waiter that is notified wakes on the release of any holder, not only of the one that it was
 // told of. When one release leaves enough for several, or several come at once, all who can have theirs
 // have it at once.
 func TestShareNotified(t *testing.T) {
-	for what, free := range map[string]func(t *testing.T, ws []*waiter, first, second strategy.Lease){
+	bubbles(t, map[string]func(t *testing.T, ws []*waiter, first, second strategy.Lease){
 		"one after the other": func(t *testing.T, ws []*waiter, first, second strategy.Lease) {
 			release(t, second) // the waiters know of the first alone: it ends earlier
 			acquired(t, "after one release", ws, 0)
@@ -437,26 +336,22 @@ func TestShareNotified(t *testing.T) {
 			release(t, second)
 			release(t, first)
 		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(2)
-				other := open(t, p, strategy.Options{TTL: time.Hour})
-				s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
-				first := take(t, other)
-				time.Sleep(ms)
-				second := take(t, other)
-				ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
-				start := time.Now()
-				free(t, ws, first, second)
-				for i, w := range ws {
-					l := w.got(t)
-					equal(t, fmt.Sprintf("waiter %d had its share after", i), w.at.Sub(start), 0)
-					defer release(t, l)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, free func(t *testing.T, ws []*waiter, first, second strategy.Lease)) {
+		p := newShares(2)
+		other := open(t, p, strategy.Options{TTL: time.Hour})
+		s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
+		first := take(t, other)
+		time.Sleep(ms)
+		second := take(t, other)
+		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		start := time.Now()
+		free(t, ws, first, second)
+		for i, w := range ws {
+			l := w.got(t)
+			equal(t, fmt.Sprintf("waiter %d had its share after", i), w.at.Sub(start), 0)
+			defer release(t, l)
+		}
+	})
 	t.Run("several shares of one", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			p := newShares(3)
@@ -490,44 +385,6 @@ func TestWatchNamesTheShare(t *testing.T) {
 		equal(t, "Due", time.Until(watch[0].all[0].Due), op)
 		release(t, all)
 		release(t, w.got(t))
-		leftovers(t, p.server)
-	})
-}
-
-// TestFirstAttemptBesideALeaver: a waiter that has its share, and leaves a line that is closed, takes nothing from the one
-// that has come in its place: of two callers that come then, one asks.
-func TestFirstAttemptBesideALeaver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(maxShare)
-		var next *waiter
-		var once sync.Once
-		var s engine.Strategy
-		o := polling
-		o.Observe = func(e strategy.Event) {
-			if e.Kind != strategy.EventAcquired {
-				return
-			}
-			once.Do(func() {
-				p.then(slow(100*ms, 0))
-				next = &waiter{done: make(chan struct{})}
-				go func() {
-					defer close(next.done)
-					next.lease, next.err = s.NewShare(name, 1).Acquire(bg)
-				}()
-				time.Sleep(ms)
-			})
-		}
-		s = open(t, p, o)
-		all := takeShare(t, open(t, p, strategy.Options{}), maxShare)
-		w := waitShare(bg, s, 1)
-		release(t, all)
-		l := w.got(t)
-		before := len(p.of("acquire"))
-		last := waitShare(bg, s, 1)
-		equal(t, "attempts next to the first one", len(p.of("acquire"))-before, 0)
-		for _, l := range []strategy.Lease{l, next.got(t), last.got(t)} {
-			release(t, l)
-		}
 		leftovers(t, p.server)
 	})
 }
@@ -651,12 +508,13 @@ type stranger struct{ strategy.Lease }
 func TestExchangeRefused(t *testing.T) {
 	done, cancel := context.WithCancel(bg)
 	cancel()
-	for what, c := range map[string]struct {
+	type row struct {
 		exchange func(t *testing.T, p *shares, s engine.Strategy, l strategy.Lease) error
 		says     string
 		is       error
 		ended    error // how the lease has ended; nil: it has not
-	}{
+	}
+	bubbles(t, map[string]row{
 		"no share": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
 			_, err := s.Exchange(bg, l, 0)
 			return err
@@ -699,38 +557,35 @@ func TestExchangeRefused(t *testing.T) {
 			_, err = s.Exchange(bg, l, 1)
 			return err
 		}, is: strategy.ErrReleased, ended: strategy.ErrReleased},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(maxShare)
-				s := open(t, p, strategy.Options{})
-				l := takeShare(t, s, 2)
-				before := p.count()
-				err := c.exchange(t, p, s, l)
-				if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
-					t.Errorf("Exchange = %v, want %v, and that it says %q", err, c.is, c.says)
-				}
-				synctest.Wait()
-				equal(t, "requests", p.count()-before, 0)
-				if c.ended != nil {
-					is(t, "Err of the lease", l.Err(), c.ended)
-					return
-				}
-				is(t, "Err of the lease", l.Err())
-				equal(t, "share of the lease", p.held(l.Token()), 2)
-			})
-		})
-	}
+	}, func(t *testing.T, c row) {
+		p := newShares(maxShare)
+		s := open(t, p, strategy.Options{})
+		l := takeShare(t, s, 2)
+		before := p.count()
+		err := c.exchange(t, p, s, l)
+		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("Exchange = %v, want %v, and that it says %q", err, c.is, c.says)
+		}
+		synctest.Wait()
+		equal(t, "requests", p.count()-before, 0)
+		if c.ended != nil {
+			is(t, "Err of the lease", l.Err(), c.ended)
+			return
+		}
+		is(t, "Err of the lease", l.Err())
+		equal(t, "share of the lease", p.held(l.Token()), 2)
+	})
 }
 
 // TestExchangeFails: when the request has failed, the caller holds nothing. The engine undoes whatever the servers may
 // still keep of either lease; of a lease that is lost they keep nothing.
 func TestExchangeFails(t *testing.T) {
-	for what, c := range map[string]struct {
+	type row struct {
 		network func(p *shares, s engine.Strategy, serve func() error) error
 		err     error
 		undone  int // leases: the old one, or both
-	}{
+	}
+	bubbles(t, map[string]row{
 		"refused":      {func(*shares, engine.Strategy, func() error) error { return lockstest.Refused("NOPERM") }, strategy.ErrRefused, 1},
 		"unsupported":  {func(*shares, engine.Strategy, func() error) error { return strategy.ErrUnsupported }, strategy.ErrUnsupported, 1},
 		"unsent":       {func(*shares, engine.Strategy, func() error) error { return lockstest.Unsent() }, strategy.ErrUnsent, 1},
@@ -754,38 +609,34 @@ func TestExchangeFails(t *testing.T) {
 			time.Sleep(ms)
 			return err
 		}, strategy.ErrClosed, 2},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(maxShare)
-				missed := 0
-				s := open(t, p, strategy.Options{OpTimeout: ttl - ms, Observe: func(e strategy.Event) {
-					if e.Kind == strategy.EventMissed {
-						missed++
-					}
-				}})
-				from := takeShare(t, s, 2)
-				p.then(only(lockstest.OpAdopt, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-					return c.network(p, s, serve)
-				}))
-				before := p.count()
-				to, err := s.Exchange(bg, from, 1)
-				if is(t, "Exchange", err, c.err); to != nil {
-					t.Errorf("Exchange = %v, want no lease", to)
-				}
-				is(t, "Err of what was exchanged", from.Err(), strategy.ErrReleased)
-				equal(t, "missed", missed, 1)
-				synctest.Wait()
-				tokens := map[string]bool{}
-				for _, r := range p.of("undo") {
-					tokens[r.all[0].Token] = true
-				}
-				equal(t, "leases undone", len(tokens), c.undone)
-				equal(t, "requests", p.count()-before, 1+c.undone)
-				leftovers(t, p.server)
-			})
-		})
-	}
+	}, func(t *testing.T, c row) {
+		p := newShares(maxShare)
+		missed := 0
+		s := open(t, p, strategy.Options{OpTimeout: ttl - ms, Observe: func(e strategy.Event) {
+			if e.Kind == strategy.EventMissed {
+				missed++
+			}
+		}})
+		from := takeShare(t, s, 2)
+		p.then(only(lockstest.OpAdopt, func(_ context.Context, _ lockstest.Request, serve func() error) error {
+			return c.network(p, s, serve)
+		}))
+		before := p.count()
+		to, err := s.Exchange(bg, from, 1)
+		if is(t, "Exchange", err, c.err); to != nil {
+			t.Errorf("Exchange = %v, want no lease", to)
+		}
+		is(t, "Err of what was exchanged", from.Err(), strategy.ErrReleased)
+		equal(t, "missed", missed, 1)
+		synctest.Wait()
+		tokens := map[string]bool{}
+		for _, r := range p.of("undo") {
+			tokens[r.all[0].Token] = true
+		}
+		equal(t, "leases undone", len(tokens), c.undone)
+		equal(t, "requests", p.count()-before, 1+c.undone)
+		leftovers(t, p.server)
+	})
 }
 
 // TestWithinItself: a caller in the context of its own lease is refused only what waits for that lease: not another lock,

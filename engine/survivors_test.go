@@ -51,51 +51,48 @@ func TestPlaceOfAPass(t *testing.T) {
 
 // TestPassKeepsThePlace: a waiter that has its place in the queue keeps it, whatever becomes of a release that asks for it, too.
 func TestPassKeepsThePlace(t *testing.T) {
-	for what, row := range map[string]struct {
+	type row struct {
 		pass func(p *shares, c driver.Claim, serve func() error) error
 		is   error // of the release
-	}{
+	}
+	bubbles(t, map[string]row{
 		"held":    {pass: func(_ *shares, _ driver.Claim, serve func() error) error { return serve() }},
 		"refused": {pass: func(*shares, driver.Claim, func() error) error { return lockstest.Refused("LOADING") }},
 		"lost": {is: strategy.ErrLost, pass: func(p *shares, c driver.Claim, serve func() error) error {
 			p.Change(key, func(l *memory.Lock) { l.End(c.Token) })
 			return serve()
 		}},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := newShares(3)
-				s, other := open(t, p, strategy.Options{NoHandOver: true}), open(t, p, strategy.Options{})
-				one := takeShare(t, s, 1)
-				takeShare(t, other, 2) // and forgotten: it lapses
-				w := waitShare(bg, s, 3)
-				p.keeps(t, "while one waits", 1, 1)
-				entry, before := p.queued()[0], len(p.of("acquire"))
-				p.then(only(lockstest.OpPass, func(_ context.Context, q lockstest.Request, serve func() error) error {
-					return row.pass(p, q.Claims[0], serve)
-				}))
-				if err := one.Release(bg); row.is == nil {
-					is(t, "Release", err)
-				} else {
-					is(t, "Release", err, row.is)
-				}
-				release(t, w.got(t))
-				equal(t, "passes", len(p.of("pass")), 1)
-				asked := p.of("acquire")[before:]
-				if len(asked) == 0 {
-					t.Fatal("the head has not asked, want that it has")
-				}
-				equal(t, "token of the question", asked[0].all[0].Token, entry.Token)
-				equal(t, "Repeated", asked[0].all[0].Repeated, true)
-				for _, c := range p.of("undo") {
-					if c.all[0].Token == entry.Token {
-						t.Error("the place of the head has been undone, want that it keeps it")
-					}
-				}
-				leftovers(t, p.server)
-			})
-		})
-	}
+	}, func(t *testing.T, row row) {
+		p := newShares(3)
+		s, other := open(t, p, strategy.Options{NoHandOver: true}), open(t, p, strategy.Options{})
+		one := takeShare(t, s, 1)
+		takeShare(t, other, 2) // and forgotten: it lapses
+		w := waitShare(bg, s, 3)
+		p.keeps(t, "while one waits", 1, 1)
+		entry, before := p.queued()[0], len(p.of("acquire"))
+		p.then(only(lockstest.OpPass, func(_ context.Context, q lockstest.Request, serve func() error) error {
+			return row.pass(p, q.Claims[0], serve)
+		}))
+		if err := one.Release(bg); row.is == nil {
+			is(t, "Release", err)
+		} else {
+			is(t, "Release", err, row.is)
+		}
+		release(t, w.got(t))
+		equal(t, "passes", len(p.of("pass")), 1)
+		asked := p.of("acquire")[before:]
+		if len(asked) == 0 {
+			t.Fatal("the head has not asked, want that it has")
+		}
+		equal(t, "token of the question", asked[0].all[0].Token, entry.Token)
+		equal(t, "Repeated", asked[0].all[0].Repeated, true)
+		for _, c := range p.of("undo") {
+			if c.all[0].Token == entry.Token {
+				t.Error("the place of the head has been undone, want that it keeps it")
+			}
+		}
+		leftovers(t, p.server)
+	})
 }
 
 // TestPlaceForNobody: a place that a release got when no waiter was left is withdrawn, and the line is dropped.
