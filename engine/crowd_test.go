@@ -31,28 +31,16 @@ func TestCrowd(t *testing.T) {
 func crowd(t *testing.T, hold time.Duration, processes int) {
 	const rounds = 4
 	var m lockstest.Memory
-	var all sync.WaitGroup
-	for range processes {
-		s := open(t, &m, strategy.Options{})
-		all.Go(func() {
-			for range rounds {
-				l, err := s.NewLock(name).Acquire(bg)
-				if err != nil {
-					t.Errorf("Acquire = %v, want the lock", err)
-					return
-				}
-				time.Sleep(hold)
-				release(t, l)
-			}
-		})
+	houses := make([]strategy.Strategy, processes)
+	for i := range houses {
+		houses[i] = open(t, &m, strategy.Options{})
 	}
-	all.Wait()
+	contend(t, houses, 1, rounds, hold)
 	most := 4.2
 	if hold > time.Second {
 		most += 1 + float64(hold/time.Second)
 	}
 	each := float64(m.Requests()-m.Requests(lockstest.OpWatch)) / float64(rounds*processes)
-	t.Logf("%d processes, %v each: %.2f requests for an acquisition", processes, hold, each)
 	if each > most {
 		t.Errorf("requests for an acquisition = %.2f, want %.1f at most", each, most)
 	}

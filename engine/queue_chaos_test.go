@@ -143,7 +143,7 @@ func queueInChaos(t *testing.T, seed uint64) {
 			all.Go(func() {
 				for i := range 12 {
 					who := fmt.Sprintf("%d/%d/%d", h, c, i)
-					if !contend(t, w, s, random, who) {
+					if !contendOnce(t, w, s, random, who) {
 						return
 					}
 				}
@@ -209,8 +209,8 @@ func queueInChaos(t *testing.T, seed uint64) {
 	}
 }
 
-// contend acquires once and does something with the lease; false: the strategy is closed.
-func contend(t *testing.T, w *witness, s strategy.Strategy, r *rand.Rand, who string) bool {
+// contendOnce acquires and does something with the lease; false: the strategy is closed.
+func contendOnce(t *testing.T, w *witness, s strategy.Strategy, r *rand.Rand, who string) bool {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	if r.IntN(3) == 0 {

@@ -3,6 +3,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,6 +99,14 @@ func waitShare(ctx context.Context, s engine.Strategy, share int) *waiter {
 	return await(ctx, s.NewShare(name, share))
 }
 
+// waitShares awaits shares of those sizes, one after the other.
+func waitShares(s engine.Strategy, shares ...int) (ws []*waiter) {
+	for _, share := range shares {
+		ws = append(ws, waitShare(bg, s, share))
+	}
+	return ws
+}
+
 // acquired checks which of them have ended by now.
 func acquired(t *testing.T, when string, ws []*waiter, want ...int) {
 	t.Helper()
@@ -120,12 +129,13 @@ func TestShareLine(t *testing.T) {
 		p := newShares(2)
 		s := open(t, p, strategy.Options{})
 		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
-		_, err := s.NewLock(name).TryAcquire(bg)
-		is(t, "TryAcquire of a third", err, strategy.ErrHeld)
 		before := p.count()
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		ws := waitShares(s, 1, 1, 1, 1)
 		equal(t, "requests of four who wait", p.count()-before, 3) // ask, listen, ask for a place
 		p.keeps(t, "while four wait", 1, 1)
+		listens := p.of(lockstest.OpWatch)[0]
+		equal(t, "Share of the subscription", listens.all[0].Share, 1)
+		equal(t, "time until it is due", listens.all[0].Due.Sub(listens.at), op)
 
 		before = p.count()
 		release(t, a) // it has come without the line: a pass, which asks for what may be handed over
@@ -144,7 +154,7 @@ func TestShareLine(t *testing.T) {
 		}
 		release(t, one)
 		release(t, two)
-		equal(t, "passes", len(p.of("pass")), 2)
+		equal(t, "passes", len(p.of(lockstest.OpPass)), 2)
 		leftovers(t, p.server)
 	})
 }
@@ -155,13 +165,12 @@ func TestShareTurnEnds(t *testing.T) {
 		p := newShares(1)
 		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
 		holder := take(t, s)
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		theirs := waitShare(bg, other, 1)
+		ws := waitShares(s, 1, 1, 1)
+		theirs := wait(bg, other)
 		release(t, holder)
 		release(t, ws[0].got(t)) // handed over
-		l := ws[1].got(t)
 		time.Sleep(2 * ms)
-		release(t, l)
+		release(t, ws[1].got(t))
 		acquired(t, "after the turn", []*waiter{ws[2], theirs}, 1)
 		time.Sleep(2 * ms)
 		release(t, theirs.got(t))
@@ -181,22 +190,22 @@ func TestShareDuringAPass(t *testing.T) {
 	bubbles(t, map[string]row{
 		"within the turn": {ms, []int{0, 1, 2}, 0},
 		"after the turn":  {0, []int{0, 1}, 1},
-	}, func(t *testing.T, c row) {
+	}, func(t *testing.T, tt row) {
 		p := newShares(2)
 		s := open(t, p, strategy.Options{})
 		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		ws := waitShares(s, 1, 1, 1, 1)
 		release(t, a)
-		time.Sleep(c.later)
+		time.Sleep(tt.later)
 		release(t, b)
-		time.Sleep(5*ms/2 - c.later) // the first share's turn is over
-		slowly(p, "pass")
+		time.Sleep(5*ms/2 - tt.later) // the first share's turn is over
+		p.then(only(lockstest.OpPass, slow(ms, 0)))
 		go release(t, ws[0].got(t))
 		synctest.Wait()
 		before := p.count()
 		release(t, ws[1].got(t))
-		acquired(t, "during the pass", ws, c.during...)
-		equal(t, "requests of the release", p.count()-before, c.requests)
+		acquired(t, "during the pass", ws, tt.during...)
+		equal(t, "requests of the release", p.count()-before, tt.requests)
 		time.Sleep(ms)
 		acquired(t, "after the pass", ws, 0, 1, 2, 3)
 		release(t, ws[2].got(t))
@@ -211,13 +220,13 @@ func TestShareDuringAnAttempt(t *testing.T) {
 		p := newShares(2)
 		s := open(t, p, strategy.Options{})
 		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
-		first := waitShare(bg, s, 1)
+		first := waitShares(s, 1)[0]
 		release(t, a)
 		holder := first.got(t) // its grant has fences for the next holder
-		slowly(p, "acquire")
-		ws := []*waiter{waitShare(bg, s, 1)}
+		p.then(only(lockstest.OpAcquire, slow(ms, 0)))
+		ws := waitShares(s, 1)
 		time.Sleep(asked)
-		ws = append(ws, waitShare(bg, s, 1))
+		ws = append(ws, waitShares(s, 1)...)
 		release(t, holder)
 		acquired(t, "during the attempt", ws)
 		time.Sleep(ms)
@@ -230,18 +239,13 @@ func TestShareDuringAnAttempt(t *testing.T) {
 	})
 }
 
-// slowly has requests of a kind reach the server a millisecond late.
-func slowly(p *shares, kind lockstest.Op) {
-	p.then(only(kind, slow(ms, 0)))
-}
-
 // TestShareFits: a share is handed over only to a waiter that wants as much, and nobody overtakes one that wants more.
 func TestShareFits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newShares(3)
 		s := open(t, p, strategy.Options{})
 		one, two := takeShare(t, s, 1), takeShare(t, s, 2)
-		ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
+		ws := waitShares(s, 3, 1, 1)
 		release(t, one)
 		acquired(t, "while too few are free", ws)
 		release(t, two)
@@ -320,71 +324,42 @@ func TestShareKeepsOrder(t *testing.T) {
 // told of. When one release leaves enough for several, or several come at once, all who can have theirs
 // have it at once.
 func TestShareNotified(t *testing.T) {
-	bubbles(t, map[string]func(t *testing.T, ws []*waiter, first, second strategy.Lease){
-		"one after the other": func(t *testing.T, ws []*waiter, first, second strategy.Lease) {
-			release(t, second) // the waiters know of the first alone: it ends earlier
-			acquired(t, "after one release", ws, 0)
-			release(t, first)
-		},
-		"at once": func(t *testing.T, _ []*waiter, first, second strategy.Lease) {
-			var both sync.WaitGroup
-			both.Go(func() { release(t, first) })
-			both.Go(func() { release(t, second) })
-			both.Wait()
-		},
-		"the later one first": func(t *testing.T, _ []*waiter, first, second strategy.Lease) {
-			release(t, second)
-			release(t, first)
-		},
-	}, func(t *testing.T, free func(t *testing.T, ws []*waiter, first, second strategy.Lease)) {
+	type row struct {
+		held, wanted []int
+		frees        []int // these are released, at once
+		then         []int // these waiters have their shares
+		attempts     int
+	}
+	bubbles(t, map[string]row{
+		"one":     {held: []int{1, 1}, wanted: []int{1, 1}, frees: []int{1}, then: []int{0}}, // the waiters know of the first alone: it ends earlier
+		"both":    {held: []int{1, 1}, wanted: []int{1, 1}, frees: []int{1, 0}, then: []int{0, 1}},
+		"several": {held: []int{2}, wanted: []int{1, 1, 2}, frees: []int{0}, then: []int{0, 1}, attempts: 3}, // the third's is refused
+	}, func(t *testing.T, tt row) {
 		p := newShares(2)
 		other := open(t, p, strategy.Options{TTL: time.Hour})
 		s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
-		first := take(t, other)
-		time.Sleep(ms)
-		second := take(t, other)
-		ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		start := time.Now()
-		free(t, ws, first, second)
-		for i, w := range ws {
-			l := w.got(t)
-			equal(t, fmt.Sprintf("waiter %d had its share after", i), w.at.Sub(start), 0)
-			defer release(t, l)
+		var held []strategy.Lease
+		for _, share := range tt.held {
+			held = append(held, takeShare(t, other, share))
+			time.Sleep(ms)
 		}
-	})
-	t.Run("several shares of one", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			p := newShares(3)
-			other := open(t, p, strategy.Options{TTL: time.Hour})
-			s := open(t, p, strategy.Options{TTL: time.Hour, Wait: strategy.WaitNotification})
-			all := takeShare(t, other, 3)
-			ws := []*waiter{waitShare(bg, s, 1), waitShare(bg, s, 1), waitShare(bg, s, 2)}
-			before, start := len(p.of("acquire")), time.Now()
-			release(t, all)
-			acquired(t, "at once", ws, 0, 1)
-			equal(t, "attempts", len(p.of("acquire"))-before, 3) // the third's is refused
-			release(t, ws[0].got(t))
-			release(t, ws[2].got(t))
-			equal(t, "the third had its shares after", ws[2].at.Sub(start), 0)
-			release(t, ws[1].got(t))
-			leftovers(t, p.server)
-		})
-	})
-}
-
-// TestWatchNamesTheShare: who subscribes says for which share it waits, and by when it wants to be confirmed.
-func TestWatchNamesTheShare(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(maxShare)
-		s := open(t, p, strategy.Options{})
-		all := takeShare(t, s, maxShare)
-		w := waitShare(bg, s, 2)
-		watch := p.of("watch")
-		equal(t, "subscriptions", len(watch), 1)
-		equal(t, "Share", watch[0].all[0].Share, 2)
-		equal(t, "Due", time.Until(watch[0].all[0].Due), op)
-		release(t, all)
-		release(t, w.got(t))
+		ws := waitShares(s, tt.wanted...)
+		before := len(p.of(lockstest.OpAcquire))
+		for _, i := range tt.frees {
+			go release(t, held[i])
+		}
+		acquired(t, "at once", ws, tt.then...)
+		if tt.attempts > 0 {
+			equal(t, "attempts", len(p.of(lockstest.OpAcquire))-before, tt.attempts)
+		}
+		if len(tt.frees) < len(held) {
+			release(t, held[0])
+		}
+		start := time.Now()
+		for _, w := range ws {
+			release(t, w.got(t))
+		}
+		since(t, "the last had its share after", start, 0)
 		leftovers(t, p.server)
 	})
 }
@@ -395,11 +370,11 @@ func TestNewShare(t *testing.T) {
 		p := newShares(maxShare)
 		s := open(t, p, strategy.Options{})
 		for _, share := range []int{0, -1, maxShare + 1, 1 << 31, 1<<32 + 1} {
-			l := s.NewShare(name, share)
-			_, try := l.TryAcquire(bg)
-			_, wait := l.Acquire(bg)
+			_, try := s.NewShare(name, share).TryAcquire(bg)
+			_, wait := s.NewShare(name, share).Acquire(bg)
 			for _, err := range []error{try, wait} {
-				if want := fmt.Sprintf("a share of %d of the lock %q: allowed are 1 to %d", share, name, maxShare); err == nil || !strings.Contains(err.Error(), want) {
+				want := fmt.Sprintf("a share of %d of the lock %q: allowed are 1 to %d", share, name, maxShare)
+				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("Acquire of a share of %d = %v, want an error that says %q", share, err, want)
 				}
 			}
@@ -408,17 +383,9 @@ func TestNewShare(t *testing.T) {
 			t.Errorf("TryAcquire of a lock without a name = %v, want that the name is not allowed", err)
 		}
 		equal(t, "requests", p.count(), 0)
-		for share := 1; share <= maxShare; share++ {
-			l := s.NewShare(name, share)
-			equal(t, "Name", l.Name(), name)
-			equal(t, "Key", l.Key(), key)
-			lease := takeShare(t, s, share)
-			equal(t, "share", p.held(lease.Token()), share)
-			release(t, lease)
-		}
+		release(t, takeShare(t, s, maxShare))
 		release(t, take(t, s))
-		asked := p.of("acquire")
-		equal(t, "Share of NewLock", asked[len(asked)-1].all[0].Share, 0)
+		equal(t, "Share of NewLock", p.of(lockstest.OpAcquire)[1].all[0].Share, 0)
 	})
 }
 
@@ -501,75 +468,56 @@ func TestDowngradeBesideWriters(t *testing.T) {
 	})
 }
 
-// stranger is a lease that no engine has made.
-type stranger struct{ strategy.Lease }
-
 // TestExchangeRefused: what is not allowed, or comes too late, sends nothing and leaves the lease as it was.
 func TestExchangeRefused(t *testing.T) {
 	done, cancel := context.WithCancel(bg)
 	cancel()
 	type row struct {
-		exchange func(t *testing.T, p *shares, s engine.Strategy, l strategy.Lease) error
-		says     string
-		is       error
-		ended    error // how the lease has ended; nil: it has not
+		before func(s strategy.Strategy, l strategy.Lease)
+		by     func(t *testing.T, p *shares, s engine.Strategy) engine.Strategy // nil: by s
+		share  int
+		ctx    context.Context
+		says   string
+		is     error
+		ended  bool // the lease has ended in that way
 	}
 	bubbles(t, map[string]row{
-		"no share": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			_, err := s.Exchange(bg, l, 0)
-			return err
-		}, says: "allowed are 1 to 3"},
-		"too great a share": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			_, err := s.Exchange(bg, l, maxShare+1)
-			return err
-		}, says: "allowed are 1 to 3"},
-		"ctx is done": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			_, err := s.Exchange(done, l, 1)
-			return err
-		}, is: context.Canceled},
-		"another strategy's": {exchange: func(t *testing.T, p *shares, _ engine.Strategy, l strategy.Lease) error {
-			_, err := open(t, p, strategy.Options{}).Exchange(bg, l, 1)
-			return err
-		}, says: "another strategy's"},
-		"of no engine": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			_, err := s.Exchange(bg, stranger{l}, 1)
-			return err
-		}, says: "another strategy's"},
-		"of another key": {exchange: func(t *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
+		"no share":          {share: 0, says: "allowed are 1 to 3"},
+		"too great a share": {share: maxShare + 1, says: "allowed are 1 to 3"},
+		"ctx is done":       {share: 1, ctx: done, is: context.Canceled},
+		"another strategy's": {share: 1, says: "another strategy's", by: func(t *testing.T, p *shares, _ engine.Strategy) engine.Strategy {
+			return open(t, p, strategy.Options{})
+		}},
+		"of another key": {share: 1, says: "another strategy's", by: func(t *testing.T, _ *shares, s engine.Strategy) engine.Strategy {
 			other, err := s.Changed(func(o *strategy.Options) { o.Key = func(name string) string { return "other:" + name } })
 			is(t, "With", err)
-			_, err = other.Exchange(bg, l, 1)
-			return err
-		}, says: "another strategy's"},
-		"closed": {exchange: func(t *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			is(t, "Close", s.Close())
-			_, err := s.Exchange(bg, l, 1)
-			return err
-		}, is: strategy.ErrClosed},
-		"lapsed": {exchange: func(_ *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			time.Sleep(ttl)
-			_, err := s.Exchange(bg, l, 1)
-			return err
-		}, is: strategy.ErrLost, ended: strategy.ErrLost},
-		"detached": {exchange: func(t *testing.T, _ *shares, s engine.Strategy, l strategy.Lease) error {
-			_, err := l.Detach()
-			is(t, "Detach", err)
-			_, err = s.Exchange(bg, l, 1)
-			return err
-		}, is: strategy.ErrReleased, ended: strategy.ErrReleased},
-	}, func(t *testing.T, c row) {
+			return other
+		}},
+		"closed":   {share: 1, is: strategy.ErrClosed, before: func(s strategy.Strategy, _ strategy.Lease) { s.Close() }},
+		"lapsed":   {share: 1, is: strategy.ErrLost, ended: true, before: func(strategy.Strategy, strategy.Lease) { time.Sleep(ttl) }},
+		"detached": {share: 1, is: strategy.ErrReleased, ended: true, before: func(_ strategy.Strategy, l strategy.Lease) { l.Detach() }},
+	}, func(t *testing.T, tt row) {
 		p := newShares(maxShare)
 		s := open(t, p, strategy.Options{})
-		l := takeShare(t, s, 2)
-		before := p.count()
-		err := c.exchange(t, p, s, l)
-		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("Exchange = %v, want %v, and that it says %q", err, c.is, c.says)
+		by, ctx := s, cmp.Or(tt.ctx, bg)
+		if tt.by != nil {
+			by = tt.by(t, p, s)
 		}
+		l := takeShare(t, s, 2)
+		if tt.before != nil {
+			tt.before(s, l)
+		}
+		before := p.count()
+		_, err := by.Exchange(ctx, l, tt.share)
+		if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("Exchange = %v, want %v, and that it says %q", err, tt.is, tt.says)
+		}
+		_, err = by.Exchange(ctx, struct{ strategy.Lease }{l}, tt.share)
+		equal(t, "a lease of no engine is exchanged", err == nil, false)
 		synctest.Wait()
 		equal(t, "requests", p.count()-before, 0)
-		if c.ended != nil {
-			is(t, "Err of the lease", l.Err(), c.ended)
+		if tt.ended {
+			is(t, "Err of the lease", l.Err(), tt.is)
 			return
 		}
 		is(t, "Err of the lease", l.Err())
