@@ -103,26 +103,6 @@ func TestNextWatches(t *testing.T) {
 	})
 }
 
-// The second in the queue does not disturb a successor, although the holder's TTL would soon have been over.
-func TestNextOutlastsTheHolder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		a, b := open(t, &m, strategy.Options{TTL: 2 * time.Second}), open(t, &m, strategy.Options{})
-		holder := take(t, a)
-		first, second := wait(bg, b), wait(bg, open(t, &m, strategy.Options{}))
-		time.Sleep(1900 * ms)
-		release(t, holder)
-		l := first.got(t)
-		before := len(r.of(lockstest.OpAcquire))
-		time.Sleep(900 * ms)
-		equal(t, "questions behind the successor", len(r.of(lockstest.OpAcquire))-before, 0)
-		release(t, l)
-		release(t, second.got(t))
-		leftovers(t, &m)
-	})
-}
-
 // The holder has died, and so has the first in the queue. The second asks within a TTL after the
 // holder's, or another does before it, also if the heads of each process come and go meanwhile.
 func TestFirstDiesWithTheHolder(t *testing.T) {

@@ -144,40 +144,6 @@ func TestReleasePanics(t *testing.T) {
 	}
 }
 
-// TestAdoptionTellsTheOwner: an owner that has asked in vain, and stands in line, gets in at once when it adopts the lock elsewhere.
-func TestAdoptionTellsTheOwner(t *testing.T) {
-	bubblesOf(t, []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification, strategy.WaitPoll}, func(t *testing.T, how strategy.Wait) {
-		m := reentrant()
-		s := open(t, m, strategy.Options{Wait: how, Backoff: func(int) time.Duration { return time.Hour }})
-		ctx, cancel := context.WithTimeout(bg, 3*ttl)
-		defer cancel()
-		holder := take(t, s)
-		head := wait(ctx, s)
-		before := m.Requests(lockstest.OpAcquire)
-		owner := wait(strategy.WithOwner(ctx, "me"), s)
-		equal(t, "attempts of the owner", m.Requests(lockstest.OpAcquire)-before, 1)
-		equal(t, "waiting", engine.Waiting(s, key), 2)
-		token, err := holder.Detach()
-		is(t, "Detach", err)
-		adopted, err := s.Adopt(as("me"), name, token)
-		if err != nil {
-			t.Fatalf("Adopt = %v, want the lock", err)
-		}
-		synctest.Wait()
-		if !closed(owner.done) {
-			t.Error("Acquire by the owner waits for the owner's own hold, want that it gets in at once")
-		} else {
-			release(t, owner.got(t))
-		}
-		equal(t, "the head is served", closed(head.done), false)
-		release(t, adopted)
-		release(t, head.got(t))
-		if <-owner.done; owner.err == nil {
-			owner.lease.Release(bg)
-		}
-	})
-}
-
 // TestLeaverDuringSubscription: when a head leaves while it subscribes, the next one subscribes at once.
 func TestLeaverDuringSubscription(t *testing.T) {
 	bubblesOf(t, []strategy.Wait{strategy.WaitQueue, strategy.WaitNotification}, func(t *testing.T, how strategy.Wait) {

@@ -185,33 +185,6 @@ func TestImplausibleGrant(t *testing.T) {
 	}
 }
 
-// TestGrantBehindOthers: a message for another token makes no holder, costs no request, and hides no true grant.
-func TestGrantBehindOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		w := wait(bg, b)
-		other := driver.Notification{Token: "another", Grant: driver.Grant{Fence: 7, TTL: time.Second, ServerTime: clock()}}
-		before := r.count()
-		for range 100 {
-			p.tell(other)
-		}
-		synctest.Wait()
-		equal(t, "requests", r.count()-before, 0)
-		go func() { // the head looks when both have come
-			release(t, holder)
-			p.tell(other)
-		}()
-		l := w.got(t)
-		equal(t, "requests", r.count()-before, 1)
-		equal(t, "holder", tokenAt(&p.Memory), l.Token())
-		release(t, l)
-		leftovers(t, &p.Memory)
-	})
-}
-
 // TestForgedNext: no message lets a waiter sleep for longer than the last answer said, or its own TTL.
 func TestForgedNext(t *testing.T) {
 	for _, every := range []time.Duration{0, 700 * ms} {

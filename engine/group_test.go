@@ -79,39 +79,6 @@ func TestHoldThatNobodyWants(t *testing.T) {
 	})
 }
 
-// TestReadersJoinOnce: a claim that found no hold to join any more asks as any other from then on.
-func TestReadersJoinOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		s, err := m.ReadWriter(strategy.Options{})
-		is(t, "ReadWriter", err)
-		other, err := m.ReadWriter(strategy.Options{})
-		is(t, "ReadWriter", err)
-		r.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
-		first, second := wait(bg, reading{s}), wait(bg, reading{s})
-		time.Sleep(15 * ms) // the second asks
-		r.then(nil)
-		release(t, first.got(t))
-		writer := take(t, other)
-		time.Sleep(15 * ms)
-		var joins []string
-		for _, q := range r.of(lockstest.OpAcquire) {
-			if q.all[0].Share > 0 {
-				joins = append(joins, q.all[0].Joins)
-			}
-		}
-		if len(joins) != 3 || joins[1] == "" || joins[2] != "" {
-			t.Errorf("claims to read join %q, want that the second joins a hold, and the third none", joins)
-		}
-		release(t, writer)
-		release(t, second.got(t))
-		leftovers(t, &m)
-		is(t, "Close", s.Close())
-		is(t, "Close", other.Close())
-	})
-}
-
 // TestReadersBeforeTheNextWriter: a writer hands the lock over to the next writer of its process only if no reader of the process waits.
 func TestReadersBeforeTheNextWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -132,31 +99,5 @@ func TestReadersBeforeTheNextWriter(t *testing.T) {
 		release(t, third.lease)
 		leftovers(t, &m)
 		is(t, "Close", s.Close())
-	})
-}
-
-// TestHoldsHaveTheirNumbers: permits that are granted at once are handed on with numbers of their own.
-func TestHoldsHaveTheirNumbers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(3)
-		s := open(t, p, strategy.Options{})
-		p.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
-		var ws []*waiter
-		for range 9 {
-			ws = append(ws, waitShare(bg, s, 1))
-		}
-		time.Sleep(25 * ms) // one, and then two at once
-		p.then(nil)
-		fences := map[uint64]bool{}
-		for _, w := range ws {
-			l := w.got(t)
-			fences[fenceOf(l)] = true
-			release(t, l)
-		}
-		equal(t, "fences", len(fences), len(ws))
-		if n := len(p.of("acquire")); n >= len(ws) {
-			t.Errorf("attempts = %d, want fewer than one for each: the others are handed over", n)
-		}
-		leftovers(t, p.server)
 	})
 }

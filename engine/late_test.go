@@ -4,8 +4,6 @@ package engine_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -186,50 +184,6 @@ func (s *stopped) Deadline() (time.Time, bool) {
 	return time.Now().Add(time.Duration(s.left.Load())), true
 }
 
-// TestLateHeadsDoNotAlarm: heads whose time is over before their requests have left are no failure of the servers,
-// however many there are in a row: those who wait behind go on.
-func TestLateHeadsDoNotAlarm(t *testing.T) {
-	for _, o := range []strategy.Options{{}, {RetryOnError: true}, {Wait: strategy.WaitNotification}, polling} {
-		t.Run(fmt.Sprint(o.Wait, o.RetryOnError), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := &teller{}
-				holder := take(t, open(t, p, strategy.Options{}))
-				is(t, "KeepAlive", holder.KeepAlive(0))
-				s := open(t, p, o)
-				var heads []*waiter
-				deadlines := map[string]time.Time{} // one after the other, so that each becomes the head
-				for i := range 5 {
-					left, owner := 500*ms+time.Duration(i)*90*ms, fmt.Sprint("late ", i)
-					deadlines[owner] = time.Now().Add(left)
-					heads = append(heads, wait(lateAs(owner, left), s))
-				}
-				behind := wait(bg, s)
-				time.Sleep(450 * ms)
-				p.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
-					deadline, there := deadlines[q.Claims[0].Owner]
-					if !there {
-						return serve()
-					}
-					return leavesTooLate(time.Until(deadline))(ctx, q, serve)
-				})
-				p.tell(driver.Notification{Holder: holder.Token()}) // the head has reason to ask
-				for _, w := range heads {
-					<-w.done
-					is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-					isNot(t, "Acquire", w.err, strategy.ErrUnsent)
-				}
-				time.Sleep(10 * time.Second)
-				if closed(behind.done) {
-					t.Fatalf("Acquire of who waits behind = %v, want that it goes on", behind.err)
-				}
-				release(t, holder)
-				release(t, behind.got(t))
-				leftovers(t, &p.Memory)
-			})
-		})
-	}
-}
-
 // TestLateAtTheGrant: a lock that comes when the deadline has passed goes on to the next, in whatever way it comes.
 func TestLateAtTheGrant(t *testing.T) {
 	type row struct {
@@ -343,26 +297,3 @@ func TestLateExtend(t *testing.T) {
 		release(t, lease)
 	})
 }
-
-// TestLateCause: a caller learns the cause of its context also if that ends a moment after its deadline.
-func TestLateCause(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		holder := take(t, open(t, &m, strategy.Options{}))
-		s := open(t, &m, strategy.Options{})
-		why := errors.New("why")
-		timed, cancel := context.WithTimeoutCause(bg, time.Second+soon/2, why)
-		defer cancel()
-		w := wait(late{timed, time.Now().Add(time.Second), nil}.timed(), s)
-		<-w.done
-		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded, why)
-		release(t, holder)
-	})
-}
-
-// timed is l that ends when its parent does.
-func (l late) timed() context.Context { return lateTimed{l} }
-
-type lateTimed struct{ late }
-
-func (l lateTimed) Done() <-chan struct{} { return l.Context.Done() }

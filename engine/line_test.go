@@ -437,31 +437,3 @@ func TestWaitEndsDuringAQuestion(t *testing.T) {
 		equal(t, "under way", engine.UnderWay(s.b), 0)
 	})
 }
-
-// The error also has what the server said just after the wait was over; a request that never
-// left changes nothing.
-func TestWaitEndsDuringAQuestionThatFails(t *testing.T) {
-	for want, fault := range map[error]lockstest.Fault{strategy.ErrRefused: refused, strategy.ErrHeld: unsent} {
-		t.Run(want.Error(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, r, s, a := notices(t, strategy.Options{Wait: strategy.WaitNotification})
-				ctx, cancel := context.WithCancel(bg)
-				w := wait(ctx, s)
-				r.then(only(lockstest.OpAcquire, func(ctx context.Context, q lockstest.Request, serve func() error) error {
-					time.Sleep(20 * ms)
-					return fault(ctx, q, serve)
-				}))
-				release(t, a)
-				synctest.Wait()
-				cancel()
-				<-w.done
-				is(t, "Acquire", w.err, want)
-				for _, other := range []error{strategy.ErrRefused, strategy.ErrHeld, strategy.ErrUnknown} {
-					if other != want {
-						isNot(t, "Acquire", w.err, other)
-					}
-				}
-			})
-		})
-	}
-}

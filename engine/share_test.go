@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -31,23 +30,14 @@ type shares struct {
 	memory.Shares
 	*recorder
 	server *lockstest.Memory
-	drop   func() bool // whether a message is lost; nil: none is
 }
 
 func newShares(permits int) *shares {
 	m := &lockstest.Memory{}
-	return &shares{Shares: m.Shares(nil, permits), recorder: record(m), server: m}
+	return &shares{m.Shares(nil, permits), record(m), m}
 }
 
 func (p *shares) MaxShare() int { return maxShare }
-
-func (p *shares) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	return p.Shares.Watch(ctx, c, func(n driver.Notification) {
-		if p.drop == nil || n.Broken() || !p.drop() {
-			fn(n)
-		}
-	})
-}
 
 // held returns the share that a token holds; 0: none.
 func (p *shares) held(token string) (share int) {
@@ -284,42 +274,6 @@ func TestShareLeaver(t *testing.T) {
 	})
 }
 
-// TestShareKeepsOrder: who does not queue at the servers stands in the process's line. Its head alone asks and
-// listens, and keeps those behind it waiting, also if it wants more than they.
-func TestShareKeepsOrder(t *testing.T) {
-	bubblesOf(t, []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification}, func(t *testing.T, w strategy.Wait) {
-		p := newShares(3)
-		other := open(t, p, strategy.Options{TTL: time.Minute})
-		s := open(t, p, strategy.Options{TTL: time.Minute, Wait: w})
-		a, b := takeShare(t, other, 1), takeShare(t, other, 1)
-		watches := 0
-		if w == strategy.WaitNotification {
-			watches = 1
-		}
-		ws := []*waiter{waitShare(bg, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		time.Sleep(time.Second) // one share is free all the time
-		acquired(t, "while the first cannot have its shares", ws)
-		p.keeps(t, "while three wait", 0, watches)
-		equal(t, "waiting", engine.Waiting(s, key), 3)
-		for _, r := range p.of("acquire")[2:] {
-			equal(t, "Share of who asks", r.all[0].Share, 3)
-		}
-		release(t, b)
-		release(t, a)
-		time.Sleep(time.Second) // a pause at most
-		acquired(t, "when all was free", ws, 0)
-		release(t, ws[0].got(t))
-		time.Sleep(time.Second)
-		acquired(t, "when all was free again", ws, 0, 1, 2)
-		if one, two := fenceOf(ws[1].got(t)), fenceOf(ws[2].got(t)); one >= two {
-			t.Errorf("fences = %d and %d, want that the second was before the third", one, two)
-		}
-		release(t, ws[1].lease)
-		release(t, ws[2].lease)
-		leftovers(t, p.server)
-	})
-}
-
 // TestShareNotified: a waiter that is notified wakes on the release of any holder, not only of the one that it was
 // told of. When one release leaves enough for several, or several come at once, all who can have theirs
 // have it at once.
@@ -440,31 +394,6 @@ func TestExchange(t *testing.T) {
 		equal(t, "scheduled", engine.Scheduled(s), 0)
 		equal(t, "asking in the end", events.Asking(), 0)
 		is(t, "events", events.Err())
-	})
-}
-
-// TestDowngradeBesideWriters: a writer that has come through the line and makes its lock one to read keeps no later writer waiting
-// once it has gone.
-func TestDowngradeBesideWriters(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		s, err := m.ReadWriter(strategy.Options{})
-		is(t, "ReadWriter", err)
-		first := take(t, s)
-		ctx, cancel := context.WithTimeout(bg, time.Minute)
-		defer cancel()
-		second, third := wait(ctx, s), wait(ctx, s)
-		release(t, first)
-		reads, err := s.Downgrade(bg, second.got(t))
-		is(t, "Downgrade", err)
-		time.Sleep(time.Second)
-		equal(t, "the third has it next to a reader", closed(third.done), false)
-		start := time.Now()
-		release(t, reads)
-		release(t, third.got(t))
-		since(t, "the third waited for", start, 0)
-		leftovers(t, &m)
-		is(t, "Close", s.Close())
 	})
 }
 
@@ -651,132 +580,4 @@ func TestAsk(t *testing.T) {
 		is(t, "Ask after Close", ask(bg, name), strategy.ErrClosed)
 		equal(t, "asked", asked, 1)
 	})
-}
-
-// TestSharesInChaos lets contenders of several processes come for shares, wait in all ways, give up, hold and
-// forget at random, on a network that loses and delays. Never is more held than there is, somebody always gets a
-// share, and nothing is left behind.
-func TestSharesInChaos(t *testing.T) {
-	seeds := uint64(40)
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { sharesInChaos(t, seed) })
-		})
-	}
-}
-
-func sharesInChaos(t *testing.T, seed uint64) {
-	const ttl = 3 * time.Second
-	p := newShares(maxShare)
-	p.then(chaos(seed))
-	if seed%4 == 3 {
-		lost := rand.New(rand.NewPCG(seed, 2000))
-		p.drop = func() bool { return lost.IntN(5) == 0 }
-	}
-	var events ledger.Ledger
-	var mu sync.Mutex
-	held, grants, last := map[strategy.Lease]int{}, 0, time.Now()
-	got := func(l strategy.Lease, share int) {
-		mu.Lock()
-		defer mu.Unlock()
-		if l.Err() != nil {
-			return // lost on its way
-		}
-		held[l] = share
-		sum := 0
-		for other, its := range held {
-			if other.Err() == nil {
-				sum += its
-			}
-		}
-		if sum > maxShare {
-			t.Errorf("seed %d: shares held = %d, want %d at most", seed, sum, maxShare)
-		}
-		grants++
-		last = time.Now()
-	}
-	var all sync.WaitGroup
-	var houses []engine.Strategy
-	for h := range 3 {
-		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, RetryOnError: true, Observe: events.Observe}
-		if seed%2 == 1 {
-			o.Wait = strategy.Wait(h + 1)
-		}
-		s := open(t, p, o)
-		houses = append(houses, s)
-		for c := range 4 {
-			r := rand.New(rand.NewPCG(seed, uint64(100*h+c)))
-			all.Go(func() {
-				for range 10 {
-					ctx, cancel := bg, func() {}
-					if r.IntN(3) == 0 {
-						ctx, cancel = context.WithTimeout(bg, time.Duration(r.IntN(300))*ms)
-					}
-					share := 1 + r.IntN(maxShare)
-					l, err := s.NewShare(name, share).Acquire(ctx)
-					if err != nil && ctx.Err() == nil {
-						t.Errorf("seed %d: Acquire = %v, want to wait on", seed, err)
-					}
-					if cancel(); err != nil {
-						continue
-					}
-					got(l, share)
-					if r.IntN(6) == 0 {
-						l.KeepAlive(0) //nolint:errcheck // it may be lost
-					}
-					time.Sleep(time.Duration(r.IntN(30)) * ms)
-					if share > 1 && r.IntN(5) == 0 {
-						mu.Lock()
-						delete(held, l)
-						mu.Unlock()
-						if l, err = s.Exchange(bg, l, 1); err != nil {
-							continue
-						}
-						got(l, 1)
-					}
-					mu.Lock()
-					delete(held, l)
-					mu.Unlock()
-					if r.IntN(20) > 0 { // or it is forgotten
-						l.Release(bg) //nolint:errcheck // chaos
-					} else {
-						l.Detach() //nolint:errcheck // chaos
-					}
-				}
-			})
-		}
-	}
-	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	for over := false; !over; {
-		select {
-		case <-done:
-			over = true
-		case <-time.After(ttl):
-			mu.Lock()
-			idle := time.Since(last)
-			mu.Unlock()
-			if idle > 5*ttl {
-				left, _ := p.Leftovers(bg, key)
-				t.Fatalf("seed %d: nobody has got a share for %v; at the server: %v", seed, idle, left)
-			}
-		}
-	}
-	p.then(nil)
-	time.Sleep(2 * ttl)
-	for i, s := range houses {
-		equal(t, fmt.Sprintf("seed %d: under way in %d", seed, i), engine.UnderWay(s), 0)
-		equal(t, fmt.Sprintf("seed %d: scheduled of %d", seed, i), engine.Scheduled(s), 0)
-	}
-	if err := events.Err(); err != nil {
-		t.Errorf("seed %d: %v", seed, err)
-	}
-	release(t, takeShare(t, houses[0], maxShare)) // what was detached has lapsed
-	leftovers(t, p.server)
-	if grants < 50 {
-		t.Errorf("seed %d: grants = %d, want more", seed, grants)
-	}
 }
