@@ -33,6 +33,10 @@ type witness struct {
 	grants   int
 }
 
+func newWitness(t *testing.T, permits int) *witness {
+	return &witness{T: t, permits: permits, last: time.Now(), held: map[strategy.Lease]int{}, fences: map[uint64]bool{}}
+}
+
 // got notes that somebody holds a share by l, perhaps in place of another lease.
 func (w *witness) got(l strategy.Lease, share int, instead strategy.Lease) {
 	w.mu.Lock()
@@ -111,8 +115,8 @@ func inChaos(t *testing.T, permits int, seed uint64) {
 		lost := rand.New(rand.NewPCG(seed, 2000))
 		p.drop = func(n driver.Notification) bool { return !n.Broken() && lost.IntN(5) == 0 }
 	}
-	w := &witness{T: t, permits: permits, evicted: permits == 0 && seed%3 == 2, last: time.Now()}
-	w.held, w.fences = map[strategy.Lease]int{}, map[uint64]bool{}
+	w := newWitness(t, permits)
+	w.evicted = permits == 0 && seed%3 == 2
 	options := func(r *rand.Rand) strategy.Options {
 		o := strategy.Options{TTL: ttl, OpTimeout: 100 * ms, RetryOnError: true}
 		if seed%2 == 0 || seed%3 == 0 { // who is not observed takes other ways

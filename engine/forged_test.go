@@ -184,31 +184,3 @@ func TestImplausibleGrant(t *testing.T) {
 		}
 	}
 }
-
-// TestForgedNext: no message lets a waiter sleep for longer than the last answer said, or its own TTL.
-func TestForgedNext(t *testing.T) {
-	for _, every := range []time.Duration{0, 700 * ms} {
-		for _, dies := range []time.Duration{2 * time.Second, ttl, 3 * ttl} { // after which the lock has expired
-			t.Run(fmt.Sprint(every, " ", dies), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					p := &teller{}
-					a, b := open(t, p, strategy.Options{TTL: dies}), open(t, p, strategy.Options{})
-					holder := take(t, a)
-					start := time.Now()
-					w := wait(bg, b)
-					_, err := holder.Detach()
-					is(t, "Detach", err)
-					next := driver.Notification{Next: contract.MaxTTL}
-					for p.tell(next); every > 0 && !closed(w.done); time.Sleep(every) {
-						p.tell(next)
-					}
-					l := w.got(t)
-					if most := max(dies, ttl) + 4*ms; w.at.Sub(start) > most {
-						t.Errorf("Acquire after %v, want %v at most", w.at.Sub(start), most)
-					}
-					release(t, l)
-				})
-			})
-		}
-	}
-}

@@ -101,3 +101,28 @@ func TestReadersBeforeTheNextWriter(t *testing.T) {
 		is(t, "Close", s.Close())
 	})
 }
+
+// TestDowngradeNextToWriters: a writer that has come through the line and makes its lock one to read keeps no later writer waiting
+// once it has gone.
+func TestDowngradeNextToWriters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		first := take(t, s)
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		second, third := wait(ctx, s), wait(ctx, s)
+		release(t, first)
+		reads, err := s.Downgrade(bg, second.got(t))
+		is(t, "Downgrade", err)
+		time.Sleep(time.Second)
+		equal(t, "the third has it next to a reader", closed(third.done), false)
+		start := time.Now()
+		release(t, reads)
+		release(t, third.got(t))
+		since(t, "the third waited for", start, 0)
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
+	})
+}

@@ -368,34 +368,6 @@ func TestHandedOverLease(t *testing.T) {
 	})
 }
 
-// A head whose predecessor's release got no answer asks at once: it learns that the servers are away, and
-// does not sleep until the TTL of a holder that has released.
-func TestNextHeadLearnsOfALostRelease(t *testing.T) {
-	bubbles(t, map[string]strategy.Options{
-		"of a queue":      {},
-		"by polling":      {Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }},
-		"by notification": {Wait: strategy.WaitNotification},
-	}, func(t *testing.T, o strategy.Options) {
-		var m lockstest.Memory
-		r := record(&m)
-		s := open(t, &m, o)
-		holder := take(t, s)
-		first, next := wait(bg, s), wait(bg, s)
-		release(t, holder)
-		first.got(t)
-		time.Sleep(3 * ms) // the turn is over
-		r.then(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
-		start := time.Now()
-		is(t, "Release", first.lease.Release(bg), strategy.ErrUnknown)
-		<-next.done
-		is(t, "Acquire of the next", next.err, strategy.ErrUnknown)
-		if took := next.at.Sub(start); took > 10*ms {
-			t.Errorf("the next learned of it after %v, want at once", took)
-		}
-		r.then(nil)
-	})
-}
-
 // A re-entrant lock is handed over by one request for each hold, in the process's turn: the next holder
 // adopts it. Then the server knows its owner, and grants the lock to no other.
 func TestTurnOfOwners(t *testing.T) {
@@ -441,26 +413,6 @@ func TestTurnOfOwners(t *testing.T) {
 func ownerAt(m *lockstest.Memory) string {
 	info, _ := m.Inspect(bg, driver.Claim{Key: key})
 	return info.Owner
-}
-
-// TestAdoptionBesideAWaiter: a waiter of another process wakes when the last of those who have adopted the
-// lock releases it, although it waits for the first.
-func TestAdoptionBesideAWaiter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		m.Reentrant = true
-		a, b := houses(t, &m, strategy.Options{Wait: strategy.WaitNotification})
-		waiters := inLine(t, a, 3)
-		other := wait(bg, b)
-		synctest.Wait()
-		start := time.Now()
-		for _, w := range waiters {
-			release(t, w.got(t))
-			synctest.Wait()
-		}
-		release(t, other.got(t))
-		since(t, "from the release to the other's grant", start, 0)
-	})
 }
 
 // TestReenteredHoldIsNotAdopted: while an owner holds the lock once more, a release lets nobody else in.

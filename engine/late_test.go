@@ -221,49 +221,6 @@ func TestLateAtTheGrant(t *testing.T) {
 	})
 }
 
-// TestLateReentry: an owner behind others whose time is over learns that the lock is held, also if that happens while it
-// asks whether it holds the lock itself.
-func TestLateReentry(t *testing.T) {
-	bubbles(t, map[string]lockstest.Fault{
-		"before it asks": nil,
-		"while it asks":  slow(15*ms, 15*ms),
-		"before its question leaves": func(context.Context, lockstest.Request, func() error) error {
-			time.Sleep(20 * ms)
-			return lockstest.Unsent()
-		},
-	}, func(t *testing.T, fault lockstest.Fault) {
-		m := reentrant()
-		r := record(m)
-		s := open(t, m, strategy.Options{})
-		holder := take(t, open(t, m, strategy.Options{}))
-		first := wait(bg, s)
-		before := len(r.of(lockstest.OpAcquire))
-		if fault != nil {
-			r.then(only(lockstest.OpAcquire, fault))
-		}
-		punctual, cancel := context.WithTimeout(as("me"), 20*ms)
-		defer cancel()
-		for _, ctx := range []context.Context{punctual, lateAs("me", 20*ms)} {
-			w := &waiter{done: make(chan struct{})}
-			go func() {
-				defer close(w.done)
-				w.lease, w.err = s.NewLock(name).Acquire(ctx)
-			}()
-			defer func() {
-				<-w.done
-				is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-				isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
-			}()
-		}
-		time.Sleep(time.Second)
-		equal(t, "questions", len(r.of(lockstest.OpAcquire))-before, 2)
-		r.then(nil)
-		release(t, holder)
-		release(t, first.got(t))
-		leftovers(t, m)
-	})
-}
-
 // TestLateExtend: an Extend whose time is over before its request has left changes nothing, and is no failure of a
 // renewal. Nor does it wait for one that is under way for longer than that takes.
 func TestLateExtend(t *testing.T) {

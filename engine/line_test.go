@@ -103,36 +103,6 @@ func TestStaleNotices(t *testing.T) {
 	})
 }
 
-// The notice may overtake the reply that names the holder.
-func TestNoticeOvertakesTheReply(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, r, _, a := notices(t, strategy.Options{})
-		s := open(t, notifying{m, m}, strategy.Options{NoHandOver: true})
-		w := wait(bg, s)
-		other := open(t, notifying{m, m}, strategy.Options{})
-		release(t, a) // w asks, and gets the lock
-		l := w.got(t)
-		var b strategy.Lease
-		w2 := wait(bg, s)
-		r.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
-			if b == nil { // before the waiter's question
-				r.then(nil)
-				b = take(t, other)
-				err := serve() // held by b …
-				release(t, b)  // … who has released by the time the reply arrives, as a later holder has
-				release(t, take(t, other))
-				time.Sleep(500 * ms)
-				return err
-			}
-			return serve()
-		}))
-		start := time.Now()
-		release(t, l)
-		release(t, w2.got(t))
-		equal(t, "Acquire after", w2.at.Sub(start), 500*ms)
-	})
-}
-
 // A broken subscription is made again, and what was missed meanwhile is found.
 func TestBrokenSubscription(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -125,27 +125,6 @@ func TestOldComparisonOfClocks(t *testing.T) {
 	})
 }
 
-// Each answer compares the clocks again: after that a direct grant counts although the server's clock has been set.
-func TestNewComparisonOfClocks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p, by := ahead(0)
-		s := enact(t, p, strategy.Options{}, 1)
-		time.Sleep(6 * time.Second)
-		is(t, "Extend", s.holder.Extend(bg))
-		by.Store(int64(time.Minute))
-		time.Sleep(4*time.Second + 100*ms) // the head has asked when the first TTL was over
-		before, granted := s.attempts(), time.Now()
-		release(t, s.holder)
-		l := s.ws[0].got(t)
-		equal(t, "attempts since", s.attempts()-before, 0)
-		if most := granted.Add(successorTTL - driver.Drift(successorTTL)); l.Deadline().After(most) || l.Deadline().Before(most.Add(-2*ms)) {
-			t.Errorf("Deadline %v after the lock expires, want it then", l.Deadline().Sub(most))
-		}
-		release(t, l)
-		leftovers(t, &s.Memory)
-	})
-}
-
 // After a fail-over another server tells of grants, whose clock is another. The clock of the one
 // before does not time them, also while no question to the new one is answered.
 func TestClockOfAnotherServer(t *testing.T) {

