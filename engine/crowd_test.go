@@ -145,13 +145,63 @@ func TestFirstDiesWithTheHolder(t *testing.T) {
 	})
 }
 
-// roaming is a Memory whose subscriptions can be forgotten: nobody hears of that.
+// A slot of a cluster may move, or a replica become the master: a process that waits still listens, but
+// releases do not count it any more, and pass it over. It notices by its place, which is another each
+// time, and subscribes again.
+func TestSubscriptionIsForgotten(t *testing.T) {
+	type row struct {
+		told bool // a message tells it each time that it was passed over
+		most time.Duration
+	}
+	bubbles(t, map[string]row{
+		"it hears that it is passed over": {true, time.Second},
+		"it hears nothing":                {false, ttl + time.Second},
+	}, func(t *testing.T, tt row) {
+		p := &roaming{}
+		busy, b := houses(t, p, strategy.Options{})
+		holder := take(t, busy)
+		w := wait(bg, b)
+		p.forget()
+		stale := p.fn
+		ctx, cancel := context.WithCancel(bg)
+		var all sync.WaitGroup
+		for range 3 { // the lock is always wanted here, too
+			all.Go(func() {
+				for {
+					l, err := busy.NewLock(name).Acquire(ctx)
+					if err != nil {
+						return
+					}
+					time.Sleep(20 * ms)
+					release(t, l)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		release(t, holder)
+		for time.Since(start) < time.Minute && !closed(w.done) {
+			time.Sleep(100 * ms)
+			if tt.told {
+				stale(driver.Notification{Next: ms})
+			}
+		}
+		release(t, w.got(t))
+		if took := w.at.Sub(start); took > tt.most {
+			t.Errorf("the lock after %v, want within %v", took, tt.most)
+		}
+		cancel()
+		all.Wait()
+	})
+}
+
+// roaming is a Memory whose last subscription can be forgotten: nobody hears of that.
 type roaming struct {
 	lockstest.Memory
 
 	mu     sync.Mutex
-	forget func()                    // the last subscription
-	fn     func(driver.Notification) // that one's
+	forget func()
+	fn     func(driver.Notification)
 }
 
 func (p *roaming) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
@@ -160,67 +210,4 @@ func (p *roaming) Watch(ctx context.Context, c driver.Claim, fn func(driver.Noti
 	defer p.mu.Unlock()
 	p.forget, p.fn = stop, fn
 	return stop, err
-}
-
-// A slot of a cluster may move, or a replica become the master: a process that waits still listens, but
-// releases do not count it any more, and pass it over. It notices by its place, which is another each
-// time, and subscribes again.
-func TestSubscriptionIsForgotten(t *testing.T) {
-	for _, tt := range []struct {
-		what string
-		told bool // a message tells it each time that it was passed over
-		most time.Duration
-	}{
-		{"it hears that it is passed over", true, time.Second},
-		{"it hears nothing", false, ttl + time.Second},
-	} {
-		t.Run(tt.what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := &roaming{}
-				busy, b := houses(t, p, strategy.Options{})
-				holder := take(t, busy)
-				w := wait(bg, b)
-				p.mu.Lock()
-				p.forget()
-				stale := p.fn
-				p.mu.Unlock()
-				ctx, cancel := context.WithCancel(bg)
-				var all sync.WaitGroup
-				for range 3 { // the lock is always wanted here, too
-					all.Go(func() {
-						for {
-							l, err := busy.NewLock(name).Acquire(ctx)
-							if err != nil {
-								return
-							}
-							time.Sleep(20 * ms)
-							release(t, l)
-						}
-					})
-				}
-				synctest.Wait()
-				start := time.Now()
-				release(t, holder)
-				for range time.Minute / (100 * ms) {
-					if time.Sleep(100 * ms); closed(w.done) {
-						break
-					}
-					if tt.told {
-						stale(driver.Notification{Next: ms})
-					}
-				}
-				if !closed(w.done) {
-					t.Error("no lock in a minute, want its turn")
-				} else if took := w.at.Sub(start); took > tt.most {
-					t.Errorf("the lock after %v, want within %v", took, tt.most)
-				} else {
-					release(t, w.lease)
-				}
-				cancel()
-				all.Wait()
-				b.Close()
-				<-w.done
-			})
-		})
-	}
 }

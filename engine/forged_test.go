@@ -35,152 +35,107 @@ func queuedToken(t *testing.T, m *lockstest.Memory) string {
 // a true grant.
 func TestForgedGrant(t *testing.T) {
 	for _, long := range []time.Duration{ttl, 800 * ms} { // a TTL that is a successor's, too
-		for _, fault := range []string{"none", "released", "away"} {
-			t.Run(fmt.Sprint(long, " ", fault), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					p := &teller{}
-					o := strategy.Options{TTL: long}
-					a, b := houses(t, p, o)
-					holder := take(t, a)
-					is(t, "KeepAlive", holder.KeepAlive(0))
-					w := wait(bg, b)
-					token := queuedToken(t, &p.Memory)
-					r := record(&p.Memory)
-					if fault == "away" {
-						r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
-							if q.Claims[0].Token == token {
-								return lockstest.Unsent()
-							}
-							return serve()
-						})
-					}
-					start := time.Now()
-					p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: contract.MaxTTL, ServerTime: clock()}})
-					l := w.got(t)
-					direct := driver.SuccessorTTL(long)
-					if most := direct - driver.Drift(direct); l.Deadline().Sub(start) > most {
-						t.Errorf("Deadline in %v, want %v at most", l.Deadline().Sub(start), most)
-					}
-					if fault == "released" {
-						is(t, "Release", l.Release(bg), strategy.ErrLost)
-					} else {
-						<-l.Lost()
-						want := 5 * ms
-						if fault == "away" {
-							want = direct - driver.Drift(direct)
-						}
-						equal(t, "lost after", time.Since(start), want)
-						is(t, "Err", l.Err(), strategy.ErrLost)
-					}
-					r.then(nil)
-					time.Sleep(direct) // an undo that failed is repeated
-					synctest.Wait()
-					is(t, "the holder's Err", holder.Err())
-					if info, err := p.Inspect(bg, driver.Claim{Key: key}); err != nil || len(info.Queue) != 0 {
-						t.Errorf("the queue = %v, %v, want nobody: the waiter has gone", info.Queue, err)
-					}
-					release(t, holder)
-					leftovers(t, &p.Memory)
-				})
+		bubblesOf(t, []string{"none", "released", "away"}, func(t *testing.T, fault string) {
+			s := enact(t, &wire{}, strategy.Options{TTL: long}, 1)
+			is(t, "KeepAlive", s.holder.KeepAlive(0))
+			token := queuedToken(t, &s.Memory)
+			s.Memory.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+				if fault == "away" && q.Claims[0].Token == token {
+					return lockstest.Unsent()
+				}
+				return serve()
 			})
-		}
+			start := time.Now()
+			s.Tell(key, driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: contract.MaxTTL, ServerTime: clock()}})
+			l := s.ws[0].got(t)
+			direct := driver.SuccessorTTL(long)
+			if most := direct - driver.Drift(direct); l.Deadline().Sub(start) > most {
+				t.Errorf("Deadline in %v, want %v at most", l.Deadline().Sub(start), most)
+			}
+			if fault == "released" {
+				is(t, "Release", l.Release(bg), strategy.ErrLost)
+			} else {
+				<-l.Lost()
+				want := 5 * ms
+				if fault == "away" {
+					want = direct - driver.Drift(direct)
+				}
+				equal(t, "lost after", time.Since(start), want)
+				is(t, "Err", l.Err(), strategy.ErrLost)
+			}
+			s.Memory.Intercept(nil)
+			time.Sleep(direct) // an undo that failed is repeated
+			synctest.Wait()
+			is(t, "the holder's Err", s.holder.Err())
+			if info, err := s.a.Inspect(bg, name); err != nil || len(info.Queue) != 0 {
+				t.Errorf("the queue = %v, %v, want nobody: the waiter has gone", info.Queue, err)
+			}
+			release(t, s.holder)
+			leftovers(t, &s.Memory)
+		})
 	}
 }
 
 // TestForgedFences: a message that says more than was asked for hands no number on that nobody reserved.
 func TestForgedFences(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &teller{}
-		a, b := houses(t, p, strategy.Options{})
-		holder := take(t, a)
-		first := wait(bg, b)
-		waiters := make([]*waiter, 20)
-		for i := range waiters {
-			waiters[i] = wait(bg, b)
-		}
-		token := queuedToken(t, &p.Memory)
-		p.tell(driver.Notification{Token: token, Grant: driver.Grant{Fence: 100, Fences: driver.MaxFences, TTL: time.Second, ServerTime: clock()}})
-		l := first.got(t)
-		for i := 1; ; i++ {
-			n, _ := l.Fence()
-			equal(t, "fence", n, 100+uint64(i)-1)
-			if i == 16 { // so many the first head asks for at least
-				is(t, "Release of the last", l.Release(bg), strategy.ErrLost)
-				break
-			}
-			release(t, l)
-			synctest.Wait()
-			if w := waiters[i-1]; closed(w.done) {
-				l = w.lease
+		s := enact(t, &wire{}, strategy.Options{}, 21)
+		token := queuedToken(t, &s.Memory)
+		s.Tell(key, driver.Notification{Token: token, Grant: driver.Grant{Fence: 100, Fences: driver.MaxFences, TTL: time.Second, ServerTime: clock()}})
+		const reserved = 16 // so many the first head asks for at least
+		for i, w := range s.ws[:reserved] {
+			l := w.got(t)
+			equal(t, "fence", fenceOf(l), 100+uint64(i))
+			if i+1 < reserved {
+				release(t, l)
+				synctest.Wait()
+				equal(t, fmt.Sprintf("hold %d has been handed over", i+1), closed(s.ws[i+1].done), true)
 			} else {
-				t.Fatalf("hold %d has not been handed over", i+1)
+				is(t, "Release of the last", l.Release(bg), strategy.ErrLost)
 			}
 		}
-		release(t, holder)
-		for _, w := range waiters[15:] {
+		release(t, s.holder)
+		for _, w := range s.ws[reserved:] {
 			release(t, w.got(t))
 		}
-		leftovers(t, &p.Memory)
+		leftovers(t, &s.Memory)
 	})
 }
 
 // TestImplausibleGrant: a message that cannot be what the servers said since the last answer makes no holder. It is a hint,
 // and the waiter asks.
 func TestImplausibleGrant(t *testing.T) {
-	grant := func(change func(g *driver.Grant)) driver.Grant {
-		g := driver.Grant{Fence: 7, Fences: 1, TTL: time.Second, ServerTime: clock()}
-		change(&g)
-		return g
-	}
-	for what, forge := range map[string]func(asked time.Duration) driver.Grant{
-		"of the future": func(time.Duration) driver.Grant {
-			return grant(func(g *driver.Grant) { g.ServerTime += 50 * ms })
-		},
-		"of the end of time": func(time.Duration) driver.Grant {
-			return grant(func(g *driver.Grant) { g.ServerTime = math.MaxInt64 })
-		},
-		"from before the last question": func(asked time.Duration) driver.Grant {
-			return grant(func(g *driver.Grant) { g.ServerTime = asked - time.Microsecond })
-		},
-		"without a TTL": func(time.Duration) driver.Grant {
-			return grant(func(g *driver.Grant) { g.TTL = 0 })
-		},
-		"that is over": func(time.Duration) driver.Grant {
-			return grant(func(g *driver.Grant) { g.TTL = 100 * ms; g.ServerTime -= 100 * ms })
-		},
-	} {
-		for _, granted := range []bool{false, true} {
-			t.Run(fmt.Sprint(what, " ", granted), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					p := &teller{silenced: granted}
-					a, b := houses(t, p, strategy.Options{})
-					holder := take(t, a)
-					asked := clock()
-					w := wait(bg, b)
-					time.Sleep(500 * ms)
-					token := queuedToken(t, &p.Memory)
-					r := record(&p.Memory)
-					if granted {
-						release(t, holder) // which grants, and nobody hears of it
-					}
-					p.tell(driver.Notification{Token: token, Grant: forge(asked)})
-					synctest.Wait()
-					equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 1)
-					equal(t, "Acquire has ended", closed(w.done), granted)
-					if !granted {
-						equal(t, "who queues", queuedToken(t, &p.Memory), token)
-						p.silenced = false
-						release(t, holder)
-					}
-					l := w.got(t)
-					equal(t, "holder", tokenAt(&p.Memory), l.Token())
-					if fence, _ := l.Fence(); fence == 7 {
-						t.Error("the fence is that of the message")
-					}
-					release(t, l)
-					leftovers(t, &p.Memory)
-				})
-			})
-		}
+	for _, granted := range []bool{false, true} { // by a message that is lost
+		bubbles(t, map[string]func(g *driver.Grant, asked time.Duration){
+			"of the future":                 func(g *driver.Grant, _ time.Duration) { g.ServerTime += 50 * ms },
+			"of the end of time":            func(g *driver.Grant, _ time.Duration) { g.ServerTime = math.MaxInt64 },
+			"from before the last question": func(g *driver.Grant, asked time.Duration) { g.ServerTime = asked - time.Microsecond },
+			"without a TTL":                 func(g *driver.Grant, _ time.Duration) { g.TTL = 0 },
+			"that is over":                  func(g *driver.Grant, _ time.Duration) { g.TTL, g.ServerTime = 100*ms, g.ServerTime-100*ms },
+		}, func(t *testing.T, forge func(g *driver.Grant, asked time.Duration)) {
+			p := &wire{drop: func(n driver.Notification) bool { return granted && n.Grant.Fence != 7 }}
+			asked := clock()
+			s := enact(t, p, strategy.Options{}, 1)
+			time.Sleep(500 * ms)
+			token, before := queuedToken(t, &p.Memory), s.attempts()
+			if granted {
+				release(t, s.holder)
+			}
+			g := driver.Grant{Fence: 7, Fences: 1, TTL: time.Second, ServerTime: clock()}
+			forge(&g, asked)
+			s.Tell(key, driver.Notification{Token: token, Grant: g})
+			synctest.Wait()
+			equal(t, "attempts", s.attempts()-before, 1)
+			equal(t, "Acquire has ended", closed(s.ws[0].done), granted)
+			if !granted {
+				equal(t, "who queues", queuedToken(t, &p.Memory), token)
+				release(t, s.holder)
+			}
+			l := s.ws[0].got(t)
+			equal(t, "holder", tokenAt(&p.Memory), l.Token())
+			equal(t, "the fence is that of the message", fenceOf(l) == 7, false)
+			release(t, l)
+			leftovers(t, &p.Memory)
+		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,62 +96,6 @@ func TestHandOver(t *testing.T) {
 		next := take(t, s)
 		if fenceOf(next) <= fenceOf(waiters[9].lease) {
 			t.Errorf("Fence after the hand-overs = %d, want more than %d", fenceOf(next), fenceOf(waiters[9].lease))
-		}
-	})
-}
-
-// Two processes without a queue, each with many contenders, take turns. If they poll, a client that
-// polls as other libraries do gets its share, too.
-func TestTurns(t *testing.T) {
-	type row struct {
-		how      strategy.Wait
-		reenters bool
-		span     time.Duration
-	}
-	bubblesOf(t, []row{
-		{strategy.WaitNotification, false, time.Second / 2}, {strategy.WaitPoll, true, 3 * time.Second},
-	}, func(t *testing.T, tt row) {
-		var m lockstest.Memory
-		m.Reentrant = tt.reenters
-		m.Intercept(slow(50*time.Microsecond, 50*time.Microsecond))
-		over, stop := context.WithTimeout(bg, tt.span)
-		defer stop()
-		var all sync.WaitGroup
-		var held [2]time.Duration
-		for i := range held {
-			s := open(t, &m, strategy.Options{Wait: tt.how})
-			for range 8 {
-				all.Go(func() {
-					for over.Err() == nil {
-						l, err := s.NewLock(name).Acquire(over)
-						if err != nil {
-							return
-						}
-						time.Sleep(20 * time.Microsecond)
-						held[i] += 20 * time.Microsecond // by one at a time
-						release(t, l)
-					}
-				})
-			}
-		}
-		others := 0
-		stranger := open(t, bare(&m), strategy.Options{}).NewLock(name)
-		all.Go(func() {
-			for over.Err() == nil {
-				if l, err := stranger.TryAcquire(bg); err == nil {
-					others++
-					release(t, l)
-				}
-				time.Sleep(50*ms + rand.N(200*ms))
-			}
-		})
-		all.Wait()
-		share := held[0].Seconds() / (held[0] + held[1]).Seconds()
-		switch {
-		case tt.how == strategy.WaitNotification && (share < 0.4 || share > 0.6):
-			t.Errorf("one of two equal processes held the lock for %.2f of the time, want about half", share)
-		case tt.how == strategy.WaitPoll && (share == 0 || share == 1 || others == 0): // chance decides how much each gets
-			t.Errorf("somebody never got the lock: shares %v, the stranger %d times", held, others)
 		}
 	})
 }

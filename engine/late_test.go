@@ -4,7 +4,6 @@ package engine_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,26 +89,6 @@ func TestLateCalls(t *testing.T) {
 	})
 }
 
-// lateWaits are the phases of a wait in which a deadline passes. fault meets the waiter's requests, if there is one.
-var lateWaits = map[string]struct {
-	o     strategy.Options
-	fault func(left time.Duration) lockstest.Fault // left until the deadline
-	first bool                                     // another of its process waits before it
-}{
-	"in line behind the head": {first: true},
-	"while it subscribes": {fault: func(left time.Duration) lockstest.Fault {
-		return only(lockstest.OpWatch, slow(0, left+20*ms))
-	}},
-	"while it listens":  {o: strategy.Options{Wait: strategy.WaitNotification}},
-	"while it queues":   {o: strategy.Options{Wait: strategy.WaitQueue}},
-	"while it pauses":   {o: strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }}},
-	"between two polls": {o: polling},
-	"during a question": {o: polling,
-		fault: func(time.Duration) lockstest.Fault { return only(lockstest.OpAcquire, slow(15*ms, 15*ms)) }},
-	"before a question leaves":               {o: polling, fault: leavesTooLate},
-	"before a question leaves, RetryOnError": {o: strategy.Options{Wait: strategy.WaitPoll, Backoff: polling.Backoff, RetryOnError: true}, fault: leavesTooLate},
-}
-
 var polling = strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return 20 * ms }}
 
 // leavesTooLate is a process that is stopped shortly before the deadline: what it wants to send is not sent.
@@ -126,62 +105,65 @@ func leavesTooLate(left time.Duration) lockstest.Fault {
 // TestLateWaits: a waiter whose deadline passes in any phase of its wait learns that the lock is held, and nothing is
 // sent after its deadline. Nobody else learns of it.
 func TestLateWaits(t *testing.T) {
-	for phase, tt := range lateWaits {
-		t.Run(phase, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var m lockstest.Memory
-				r := record(&m)
-				holder := take(t, open(t, &m, strategy.Options{}))
-				is(t, "KeepAlive", holder.KeepAlive(0))
-				s := open(t, &m, tt.o)
-				var first *waiter
-				if tt.first {
-					first = wait(bg, s)
-				}
-				deadline := time.Now().Add(4 * time.Second)
-				r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
-					if tt.fault == nil || q.Op != lockstest.OpWatch && q.Claims[0].Owner != "late" {
-						return serve()
-					}
-					return tt.fault(time.Until(deadline))(ctx, q, serve)
-				})
-				w := wait(lateAs("late", 4*time.Second), s)
-				behind := wait(bg, s)
-				<-w.done
-				is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-				isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
-				if d := w.at.Sub(deadline); d < 0 || d > soon+30*ms {
-					t.Errorf("Acquire ended %v after its deadline, want at it", d)
-				}
-				for _, sent := range r.of(lockstest.OpAcquire) {
-					if d := sent.at.Sub(deadline); sent.all[0].Owner == "late" && d >= 0 {
-						t.Errorf("a question was asked %v after the deadline, want none", d)
-					}
-				}
-				r.then(nil)
-				time.Sleep(2 * time.Second)
-				if closed(behind.done) {
-					t.Errorf("Acquire of who waits behind = %v, want that it goes on", behind.err)
-				}
-				release(t, holder)
-				if first != nil {
-					release(t, first.got(t))
-				}
-				release(t, behind.got(t))
-				leftovers(t, &m)
-			})
-		})
+	type row struct {
+		o     strategy.Options
+		fault func(left time.Duration) lockstest.Fault // of its requests, if there is one; left until the deadline
+		first bool                                     // another of its process waits before it
 	}
-}
-
-// stopped is a late context whose deadline comes in a moment in which the process is stopped.
-type stopped struct {
-	context.Context
-	left atomic.Int64 // time.Duration until the deadline
-}
-
-func (s *stopped) Deadline() (time.Time, bool) {
-	return time.Now().Add(time.Duration(s.left.Load())), true
+	retrying := polling
+	retrying.RetryOnError = true
+	bubbles(t, map[string]row{
+		"in line behind the head": {first: true},
+		"while it subscribes": {fault: func(left time.Duration) lockstest.Fault {
+			return only(lockstest.OpWatch, slow(0, left+20*ms))
+		}},
+		"while it listens":  {o: strategy.Options{Wait: strategy.WaitNotification}},
+		"while it queues":   {o: strategy.Options{Wait: strategy.WaitQueue}},
+		"while it pauses":   {o: strategy.Options{Wait: strategy.WaitPoll, Backoff: func(int) time.Duration { return time.Hour }}},
+		"between two polls": {o: polling},
+		"during a question": {o: polling, fault: func(time.Duration) lockstest.Fault {
+			return only(lockstest.OpAcquire, slow(15*ms, 15*ms))
+		}},
+		"before a question leaves":               {o: polling, fault: leavesTooLate},
+		"before a question leaves, RetryOnError": {o: retrying, fault: leavesTooLate},
+	}, func(t *testing.T, tt row) {
+		var m lockstest.Memory
+		r := record(&m)
+		holder := take(t, open(t, &m, strategy.Options{}))
+		is(t, "KeepAlive", holder.KeepAlive(0))
+		s := open(t, &m, tt.o)
+		var others []*waiter
+		if tt.first {
+			others = append(others, wait(bg, s))
+		}
+		deadline := time.Now().Add(4 * time.Second)
+		r.then(func(ctx context.Context, q lockstest.Request, serve func() error) error {
+			if tt.fault == nil || q.Op != lockstest.OpWatch && q.Claims[0].Owner != "late" {
+				return serve()
+			}
+			return tt.fault(time.Until(deadline))(ctx, q, serve)
+		})
+		w := wait(lateAs("late", 4*time.Second), s)
+		others = append(others, wait(bg, s))
+		<-w.done
+		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
+		isNot(t, "Acquire", w.err, strategy.ErrUnsent, strategy.ErrUnknown)
+		if d := w.at.Sub(deadline); d < 0 || d > soon+30*ms {
+			t.Errorf("Acquire ended %v after its deadline, want at it", d)
+		}
+		for _, sent := range r.of(lockstest.OpAcquire) {
+			if d := sent.at.Sub(deadline); sent.all[0].Owner == "late" && d >= 0 {
+				t.Errorf("a question was asked %v after the deadline, want none", d)
+			}
+		}
+		r.then(nil)
+		time.Sleep(2 * time.Second)
+		release(t, holder)
+		for _, w := range others {
+			release(t, w.got(t))
+		}
+		leftovers(t, &m)
+	})
 }
 
 // TestLateAtTheGrant: a lock that comes when the deadline has passed goes on to the next, in whatever way it comes.

@@ -263,38 +263,6 @@ func queueUp(t *testing.T, m *lockstest.Memory, line string, listens bool) (stop
 	return stop
 }
 
-// A line whose subscription has ended goes on with its place in the queue. Each question names that place, so
-// that a grant, or an undo, takes it out of the queue. If the place stayed, a release would grant the lock there, and
-// nobody would know of it.
-func TestUnsubscribedLineNamesItsPlace(t *testing.T) {
-	bubbles(t, map[string]bool{"granted": false, "undone": true}, func(t *testing.T, undone bool) {
-		s := enact(t, &wire{}, strategy.Options{}, 1)
-		w := s.ws[0]
-		s.then(only(lockstest.OpWatch, refused))
-		s.BreakWatches()
-		time.Sleep(time.Second)
-		if !undone {
-			s.Evict(bg, key)
-			l := w.got(t)
-			info, err := s.Memory.Inspect(bg, driver.Claim{Key: key})
-			if err != nil || len(info.Queue) != 0 {
-				t.Errorf("the queue next to its holder %s = %v, %v, want nobody", info.Token, info.Queue, err)
-			}
-			release(t, l)
-		} else {
-			s.then(only(lockstest.OpAcquire, lostReply))
-			<-w.done
-			is(t, "Acquire", w.err, strategy.ErrUnknown)
-			s.then(nil)
-			next, start := wait(bg, s.b), time.Now() // it listens again
-			release(t, s.holder)
-			release(t, next.got(t))
-			equal(t, "the next waiter got the lock after", next.at.Sub(start), 0)
-		}
-		leftovers(t, &s.Memory)
-	})
-}
-
 // The notification of the grant may come before the answer that there is a place in the queue.
 func TestGrantOvertakesTheReply(t *testing.T) {
 	bubblesOf(t, []time.Duration{0, 50 * ms}, func(t *testing.T, delay time.Duration) {
@@ -660,48 +628,6 @@ func TestNextAfterAnUnannouncedHolder(t *testing.T) {
 		release(t, second.got(t))
 		leftovers(t, &p.Memory)
 	})
-}
-
-// TestNextWaitsInAnotherWay: the next head subscribes as it waits, although the head before it has left a subscription, also if that
-// breaks while the line ends it.
-func TestNextWaitsInAnotherWay(t *testing.T) {
-	bubblesOf(t, []strategy.Wait{strategy.WaitNotification, strategy.WaitQueue}, func(t *testing.T, way strategy.Wait) {
-		p := &breaking{}
-		r := record(&p.Memory)
-		holder := take(t, open(t, p, strategy.Options{}))
-		s := open(t, p, strategy.Options{Wait: way, Backoff: func(int) time.Duration { return time.Hour }})
-		other, err := s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification + strategy.WaitQueue - way })
-		is(t, "With", err)
-		ctx, cancel := context.WithCancel(bg)
-		first, next := wait(ctx, s), wait(bg, other)
-		before := r.count()
-		cancel()
-		<-first.done
-		time.Sleep(time.Second)
-		equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 2)
-		if n := r.count() - before; n > 4 { // an undo, a question, a subscription, and another question
-			t.Errorf("requests of the next head = %d, want 4 at most", n)
-		}
-		start := time.Now()
-		release(t, holder)
-		release(t, next.got(t))
-		equal(t, "it had the lock after", next.at.Sub(start), 0)
-		leftovers(t, &p.Memory)
-	})
-}
-
-// breaking is a Memory whose subscriptions break when they are being ended.
-type breaking struct{ lockstest.Memory }
-
-func (p *breaking) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	stop, err := p.Memory.Watch(ctx, c, fn)
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		fn(driver.Notification{})
-		stop()
-	}, nil
 }
 
 // TestNotifiedNextToAQueue: a waiter that does not queue gets the lock when the queue is empty, though the last holder

@@ -183,31 +183,6 @@ func TestShareDuringAPass(t *testing.T) {
 	})
 }
 
-// TestShareDuringAnAttempt: nobody overtakes the first waiter while it asks, for the first time or again.
-func TestShareDuringAnAttempt(t *testing.T) {
-	bubbles(t, map[string]time.Duration{"the first": ms / 2, "the next, for a place": 3 * ms / 2}, func(t *testing.T, asked time.Duration) {
-		p := newShares(2)
-		s := open(t, p, strategy.Options{})
-		a, b := takeShare(t, s, 1), takeShare(t, s, 1)
-		first := waitShares(s, 1)[0]
-		release(t, a)
-		holder := first.got(t) // its grant has fences for the next holder
-		p.then(only(lockstest.OpAcquire, slow(ms, 0)))
-		ws := waitShares(s, 1)
-		time.Sleep(asked)
-		ws = append(ws, waitShares(s, 1)...)
-		release(t, holder)
-		acquired(t, "during the attempt", ws)
-		time.Sleep(ms)
-		acquired(t, "after the attempt", ws, 0)
-		release(t, b)
-		for _, w := range ws {
-			release(t, w.got(t))
-		}
-		leftovers(t, p.server)
-	})
-}
-
 // TestShareFits: a share is handed over only to a waiter that wants as much, and nobody overtakes one that wants more.
 func TestShareFits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
