@@ -5,7 +5,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -71,42 +70,6 @@ type reentering struct {
 type reading struct{ strategy.ReadWriter }
 
 func (r reading) NewLock(name string) strategy.Lock { return r.NewRLock(name) }
-
-// Many callers at the same moment, a server 30 ms away, and few connections: all get the lock, and few have asked by the
-// time the first one has it.
-func TestBurst(t *testing.T) {
-	for _, o := range []strategy.Options{{}, {TTL: time.Hour, OpTimeout: 20 * time.Second}} { // the latter is much longer than a direct grant lasts
-		bubbles(t, kinds, func(t *testing.T, make func(*lockstest.Memory, strategy.Options) (strategy.Strategy, error)) {
-			var m lockstest.Memory
-			r := record(&m)
-			ctx, cancel := context.WithTimeout(bg, time.Minute)
-			defer cancel()
-			r.then(far(ctx))
-			s, err := make(&m, o)
-			is(t, "New", err)
-			defer time.Sleep(ttl) // for requests that nobody waits for any more
-			defer s.Close()
-			var all sync.WaitGroup
-			var first sync.Once
-			for range 300 {
-				all.Go(func() {
-					l, err := s.NewLock(name).Acquire(ctx)
-					first.Do(func() {
-						asked := slices.DeleteFunc(r.of(lockstest.OpAcquire), func(a sent) bool { return !a.at.Before(time.Now()) })
-						if len(asked) > 10 {
-							t.Errorf("attempts before the first grant = %d, want 10 at most", len(asked))
-						}
-					})
-					if is(t, "Acquire", err); err == nil {
-						release(t, l)
-					}
-				})
-			}
-			all.Wait()
-			leftovers(t, &m)
-		})
-	}
-}
 
 // Many callers wait by few connections until their time ends, all at the same moment: the lock was held all the time, and
 // that is what they hear.

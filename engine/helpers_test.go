@@ -306,7 +306,6 @@ type teller struct {
 	lockstest.Memory
 	watching func() // before the subscription
 	watched  func() // after it
-	silenced bool   // what the server says is lost
 
 	mu  sync.Mutex
 	fns []func(driver.Notification)
@@ -316,11 +315,7 @@ func (p *teller) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notif
 	if p.watching != nil {
 		p.watching()
 	}
-	stop, err := p.Memory.Watch(ctx, c, func(n driver.Notification) {
-		if !p.silenced {
-			fn(n)
-		}
-	})
+	stop, err := p.Memory.Watch(ctx, c, fn)
 	p.mu.Lock()
 	p.fns = append(p.fns, fn)
 	p.mu.Unlock()

@@ -116,27 +116,19 @@ func TestLeaverNamesTheHolder(t *testing.T) {
 	})
 }
 
-// fragile is a Memory whose next Acquire panics after a while.
-type fragile struct {
-	lockstest.Memory
-	after atomic.Int64 // that long; 0: it does not
-}
-
-func (p *fragile) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if d := p.after.Swap(0); d > 0 {
-		time.Sleep(time.Duration(d))
-		panic("fragile")
-	}
-	return p.Memory.Acquire(ctx, c)
-}
-
 // TestHeadPanics: when the protocol panics in the head's question, the next waiter asks at once.
 func TestHeadPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := &fragile{}
+		var fragile atomic.Bool
+		p := &wire{asks: func(*driver.Claim) {
+			if fragile.Swap(false) {
+				time.Sleep(10 * ms)
+				panic("fragile")
+			}
+		}}
 		r := record(&p.Memory)
 		r.then(only(lockstest.OpWatch, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-			p.after.Store(int64(10 * ms)) // in the question for a place, after the subscription
+			fragile.Store(true) // in the question for a place, after the subscription
 			return serve()
 		}))
 		holder, s := take(t, open(t, p, strategy.Options{})), open(t, p, strategy.Options{})
