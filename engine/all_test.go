@@ -61,7 +61,6 @@ func TestAll(t *testing.T) {
 		"Refused":       allRefuses,
 		"Order":         allInOrder,
 		"Wait":          allWaits,
-		"BeginsAgain":   allBeginsAgain,
 		"Loss":          allAreLost,
 		"ReleasedAlone": oneReleasedAlone,
 		"MaxHold":       allForTheMaximumHold,
@@ -162,27 +161,6 @@ func allWaits(t *testing.T) {
 	time.Sleep(ttl)
 	equal(t, "held after the TTL", heldOf(&m, "a", "b", "c"), "")
 	equal(t, "scheduled", engine.Scheduled(s), 0)
-}
-
-// One that is lost during the wait is taken again in its order, not out of it.
-func allBeginsAgain(t *testing.T) {
-	var m lockstest.Memory
-	s, rival := open(t, &m, strategy.Options{}), open(t, &m, strategy.Options{})
-	holder, err := rival.NewLock("c").TryAcquire(bg)
-	is(t, "the rival", err)
-	is(t, "the rival's KeepAlive", holder.KeepAlive(0))
-	w := await(bg, all(t, s, "a", "b", "c"))
-	evict(&m, "a")
-	thief, err := rival.NewLock("a").TryAcquire(bg)
-	is(t, "the thief", err)
-	time.Sleep(ttl/2 + ms) // a renewal later
-	equal(t, "held after the loss", heldOf(&m, "a", "b", "c"), "a c")
-	equal(t, "a's holder", holds(&m, strategy.DefaultKey("a")), thief.Token())
-	release(t, thief)
-	release(t, holder)
-	is(t, "Err", w.got(t).Err())
-	equal(t, "held", heldOf(&m, "a", "b", "c"), "a b c")
-	release(t, w.lease)
 }
 
 func allAreLost(t *testing.T) {

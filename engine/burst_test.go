@@ -224,21 +224,6 @@ func TestFirstAttempt(t *testing.T) {
 			})
 			release(t, waiters[1].got(t))
 		},
-		"other options: each holds by its own": func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Strategy) {
-			waiters := whoCame(t, 4, func(i int) (strategy.Lease, error) {
-				made, err := s.With(func(o *strategy.Options) { o.TTL, o.OpTimeout = time.Duration(i+1)*time.Minute, op })
-				is(t, "With", err)
-				return made.NewLock(name).Acquire(bg)
-			})
-			for i, w := range waiters {
-				l := w.got(t)
-				is(t, "Extend", l.Extend(bg))
-				if left, want := time.Until(l.Deadline()), time.Duration(i+1)*time.Minute; left > want || left < want-want/50 {
-					t.Errorf("caller %d has the lock for %v, want %v", i+1, left, want)
-				}
-				release(t, l)
-			}
-		},
 	}, func(t *testing.T, play func(t *testing.T, m *lockstest.Memory, r *recorder, s strategy.Strategy)) {
 		var m lockstest.Memory
 		r := record(&m)

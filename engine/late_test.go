@@ -166,43 +166,6 @@ func TestLateWaits(t *testing.T) {
 	})
 }
 
-// TestLateAtTheGrant: a lock that comes when the deadline has passed goes on to the next, in whatever way it comes.
-func TestLateAtTheGrant(t *testing.T) {
-	type row struct {
-		o     strategy.Options
-		first bool // the lock is handed over by a lease of the same process
-		fault lockstest.Fault
-	}
-	bubbles(t, map[string]row{
-		"handed over":       {first: true},
-		"passed on":         {o: strategy.Options{NoHandOver: true}, first: true},
-		"granted directly":  {},
-		"granted in answer": {o: strategy.Options{Wait: strategy.WaitNotification}, fault: only(lockstest.OpAcquire, slow(0, 20*ms))},
-	}, func(t *testing.T, tt row) {
-		var m lockstest.Memory
-		s := open(t, &m, tt.o)
-		var holder strategy.Lease
-		if tt.first {
-			before := take(t, open(t, &m, strategy.Options{}))
-			first := wait(bg, s)
-			release(t, before)
-			holder = first.got(t)
-		} else {
-			holder = take(t, open(t, &m, strategy.Options{}))
-		}
-		w, next := wait(lateIn(time.Second), s), wait(bg, s)
-		time.Sleep(time.Second - 10*ms)
-		m.Intercept(tt.fault)
-		// Its own timer runs at the deadline, too: which comes first is left to chance, and both are right.
-		time.Sleep(map[bool]time.Duration{true: 10 * ms}[tt.fault == nil])
-		release(t, holder)
-		<-w.done
-		is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded)
-		release(t, next.got(t))
-		leftovers(t, &m)
-	})
-}
-
 // TestLateExtend: an Extend whose time is over before its request has left changes nothing, and is no failure of a
 // renewal. Nor does it wait for one that is under way for longer than that takes.
 func TestLateExtend(t *testing.T) {

@@ -156,33 +156,6 @@ func TestClockOfAnotherServer(t *testing.T) {
 	})
 }
 
-// The clocks are compared when a request leaves, also if that is the release of the holder before: however late its
-// answer came, a direct grant after it does not seem younger than it is.
-func TestDirectGrantAfterAPass(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &wire{delay: 400 * ms}
-		r := record(&p.Memory)
-		a, b := houses(t, p, strategy.Options{})
-		c := open(t, p, strategy.Options{})
-		holder := take(t, a)
-		first, second, other := wait(bg, b), wait(bg, b), wait(bg, c)
-		release(t, holder)
-		l := first.got(t)
-		time.Sleep(5 * ms) // its process's turn is over
-		r.then(only(lockstest.OpPass, slow(0, 300*ms)))
-		release(t, l)
-		l = other.got(t)
-		granted := time.Now()
-		release(t, l)
-		l = second.got(t)
-		if most := granted.Add(successorTTL - driver.Drift(successorTTL)); l.Deadline().After(most) {
-			t.Errorf("the deadline is %v after the lock expires", l.Deadline().Sub(most))
-		}
-		release(t, l)
-		leftovers(t, &p.Memory)
-	})
-}
-
 // A place that a grant has used up, of which the line heard too late, is no sign that the servers do not count its
 // subscription: it takes another place, and keeps the subscription.
 func TestPlaceIsUsedUp(t *testing.T) {
@@ -261,30 +234,6 @@ func queueUp(t *testing.T, m *lockstest.Memory, line string, listens bool) (stop
 	is(t, "Acquire of "+line, err, strategy.ErrHeld)
 	equal(t, "has a place", g.Place > 0, true)
 	return stop
-}
-
-// The notification of the grant may come before the answer that there is a place in the queue.
-func TestGrantOvertakesTheReply(t *testing.T) {
-	bubblesOf(t, []time.Duration{0, 50 * ms}, func(t *testing.T, delay time.Duration) {
-		s := enact(t, &wire{delay: delay}, strategy.Options{}, 0)
-		var granted time.Time
-		s.then(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
-			err := serve()
-			if q.Claims[0].Line != "" && granted.IsZero() {
-				granted = time.Now()
-				release(t, s.holder)
-				time.Sleep(200 * ms)
-			}
-			return err
-		}))
-		w := wait(bg, s.b)
-		l := w.got(t)
-		equal(t, "Acquire after", w.at.Sub(granted), 200*ms)
-		equal(t, "Deadline", l.Deadline(), granted.Add(successorTTL-driver.Drift(successorTTL)-delay/100))
-		equal(t, "holder", tokenAt(&s.Memory), l.Token())
-		release(t, l)
-		leftovers(t, &s.Memory)
-	})
 }
 
 // Who leaves while it queues leaves its place to the next in line: the token stays, and

@@ -1,35 +1,15 @@
-// Tests what a waiter knows of a holder: in its own process, also after a pause of that process, and at the servers.
+// Tests how long a waiter sleeps for a reason.
 package engine
 
 import (
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-// TestGrantedTo: until the TTL is over the waiter knows what is left of it. Afterwards it does not: a negative TTL would
-// mean that the holder's key never expires.
-func TestGrantedTo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		now := time.Now()
-		l := &lease{claim: driver.Claim{Name: "n", Token: "t", Grant: driver.Grant{Start: now, TTL: time.Second}}}
-		for _, want := range []time.Duration{time.Second, time.Millisecond, 0, 0} {
-			time.Sleep(time.Until(now.Add(time.Second - want)))
-			why := grantedTo(l)
-			if why.held.Holder != "t" || why.held.TTL != want || !why.at.Equal(time.Now()) || !why.until.Equal(now.Add(time.Second)) {
-				t.Errorf("grantedTo = %+v, %v known at %v, want TTL %v, known now", why.held, why.until, why.at, want)
-			}
-			if want == 0 {
-				time.Sleep(1900 * time.Millisecond) // as after a pause
-			}
-		}
-	})
-}
 
 // TestNextReason: behind a new holder the line sleeps until that holder's time ends, but not for longer than the last answer
 // said, or a TTL from that.

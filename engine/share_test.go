@@ -202,32 +202,6 @@ func TestShareFits(t *testing.T) {
 	})
 }
 
-// TestShareLeaver: a waiter that leaves withdraws its entry, and no other's. Whom it has kept waiting is served.
-func TestShareLeaver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(3)
-		s := open(t, p, strategy.Options{})
-		holder := takeShare(t, s, 2)
-		ctx, leave := context.WithCancel(bg)
-		ws := []*waiter{waitShare(ctx, s, 3), waitShare(bg, s, 1), waitShare(bg, s, 1)}
-		p.keeps(t, "while three wait", 1, 1)
-		entry := p.queued()[0]
-		leave()
-		acquired(t, "after the first has left", ws, 0, 1)
-		is(t, "Acquire that was given up", ws[0].err, context.Canceled, strategy.ErrHeld)
-		undone := p.of("undo")
-		if len(p.of("release")) > 0 || len(undone) != 1 || undone[0].all[0].Token != entry.Token || undone[0].all[0].Line != entry.Line || undone[0].all[0].Share != 3 {
-			t.Errorf("releases = %+v, want an undo of %+v alone", undone, entry)
-		}
-		time.Sleep(2 * ms)
-		p.keeps(t, "after the turn", 1, 1) // the third waits
-		release(t, ws[1].got(t))
-		release(t, ws[2].got(t))
-		release(t, holder)
-		leftovers(t, p.server)
-	})
-}
-
 // TestShareNotified: a waiter that is notified wakes on the release of any holder, not only of the one that it was
 // told of. When one release leaves enough for several, or several come at once, all who can have theirs
 // have it at once.
