@@ -185,13 +185,13 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 		"it is paused, and the client ends with deadlines alone": {true, lockstest.Unknown(), op / 4},
 		"it is out of reach": {false, lockstest.Unsent(), op / 20},
 	}, func(t *testing.T, tt row) {
-		p := &away{err: tt.err, deadlines: tt.deadlines}
+		p := &unanswering{err: tt.err, deadlines: tt.deadlines}
 		start := time.Now()
 		take(t, open(t, &p.Memory, strategy.Options{}))
 		ctx, cancel := context.WithTimeout(bg, 4*time.Second)
 		defer cancel()
 		w := wait(ctx, open(t, p, strategy.Options{}))
-		p.since = time.Now()
+		p.silent = true
 		<-w.done
 		is(t, "Acquire", w.err, tt.err, context.DeadlineExceeded)
 		isNot(t, "Acquire", w.err, strategy.ErrHeld)
@@ -200,17 +200,17 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 	})
 }
 
-// away is a Memory that answers no attempt from some time on.
-type away struct {
+// unanswering is a Memory that answers no attempt from some time on.
+type unanswering struct {
 	lockstest.Memory
-	since     time.Time // zero: it answers
+	silent    bool
 	err       error
 	deadlines bool
 	asked     int
 }
 
-func (p *away) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if p.since.IsZero() {
+func (p *unanswering) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if !p.silent {
 		return p.Memory.Acquire(ctx, c)
 	}
 	p.asked++
