@@ -271,7 +271,8 @@ func TestRefusalInABurst(t *testing.T) {
 	})
 }
 
-// A caller that asks for a permit asks for all that stand behind it. So many callers cost few requests, and few times the way to the server.
+// A caller that asks for a permit asks for all that stand behind it. So many callers cost few
+// requests, and few times the way to the server.
 func TestPermitsForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory

@@ -46,7 +46,8 @@ func TestForgedGrant(t *testing.T) {
 				return serve()
 			})
 			start := time.Now()
-			s.Tell(key, driver.Notification{Token: token, Grant: driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: contract.MaxTTL, ServerTime: clock()}})
+			forged := driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: contract.MaxTTL, ServerTime: clock()}
+			s.Tell(key, driver.Notification{Token: token, Grant: forged})
 			l := s.ws[0].got(t)
 			direct := driver.SuccessorTTL(long)
 			if most := direct - driver.Drift(direct); l.Deadline().Sub(start) > most {
@@ -81,7 +82,8 @@ func TestForgedFences(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := enact(t, &wire{}, strategy.Options{}, 21)
 		token := queuedToken(t, &s.Memory)
-		s.Tell(key, driver.Notification{Token: token, Grant: driver.Grant{Fence: 100, Fences: driver.MaxFences, TTL: time.Second, ServerTime: clock()}})
+		forged := driver.Grant{Fence: 100, Fences: driver.MaxFences, TTL: time.Second, ServerTime: clock()}
+		s.Tell(key, driver.Notification{Token: token, Grant: forged})
 		const reserved = 16 // so many the first head asks for at least
 		for i, w := range s.ws[:reserved] {
 			l := w.got(t)

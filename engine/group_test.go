@@ -13,7 +13,8 @@ import (
 )
 
 // TestReadersJoin: readers that have come while the first one asked get in by one claim, which joins the first one's hold. Those that
-// come while that claim is under way join nothing, so they let a writer in that waits. The hold of a reader that has left is the next one's.
+// come while that claim is under way join nothing, so they let a writer in that waits. The hold of a reader that
+// has left is the next one's.
 func TestReadersJoin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var m lockstest.Memory

@@ -286,7 +286,9 @@ func TestNoSpinning(t *testing.T) {
 	for how, want := range map[strategy.Wait]int{ // attempts: at first, shortly before the deadline, and once it was subscribed
 		strategy.WaitPoll: 2, strategy.WaitNotification: 3,
 	} {
-		bubblesOf(t, []time.Duration{-1, math.MinInt64, 0, math.MaxInt64 - 1, math.MaxInt64, 200 * 365 * 24 * time.Hour}, func(t *testing.T, left time.Duration) {
+		bubblesOf(t, []time.Duration{
+			-1, math.MinInt64, 0, math.MaxInt64 - 1, math.MaxInt64, 200 * 365 * 24 * time.Hour,
+		}, func(t *testing.T, left time.Duration) {
 			n := 0
 			p := &scriptedTeller{scripted{acquire: func(c driver.Claim) (driver.Grant, error) {
 				if n++; n > 1000 {
@@ -359,7 +361,7 @@ func TestHeadLeavesWithoutAnAnswer(t *testing.T) {
 		start := time.Now()
 		release(t, next.got(t))
 		if d := next.at.Sub(start); d > op/4 {
-			t.Errorf("Acquire of the next took %v more, want no more than an undoing takes", d)
+			t.Errorf("Acquire of the next took %v more, want what an undoing takes at most", d)
 		}
 		time.Sleep(op) // a late request, and its undoing
 	})

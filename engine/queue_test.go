@@ -177,7 +177,9 @@ func TestPlaceIsUsedUp(t *testing.T) {
 // maximum hold. Nothing more is sent then, unless the lock is to be kept alive. That its caller wants no renewal any more
 // does not take the whole TTL away.
 func TestSuccessorIsExtended(t *testing.T) {
-	for what, maxHold := range map[string]time.Duration{"left alone": 0, "kept alive": 0, "kept for its maximum hold": ttl, "no longer kept alive": 0} {
+	for what, maxHold := range map[string]time.Duration{
+		"left alone": 0, "kept alive": 0, "kept for its maximum hold": ttl, "no longer kept alive": 0,
+	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s := enact(t, &wire{}, strategy.Options{MaxHold: maxHold}, 1)
@@ -239,7 +241,9 @@ func queueUp(t *testing.T, m *lockstest.Memory, line string, listens bool) (stop
 // Who leaves while it queues leaves its place to the next in line: the token stays, and
 // nothing is sent. A next one that cannot have the lock by that place takes one of its own. The last takes it away.
 func TestEntryIsInherited(t *testing.T) {
-	for what, inherits := range map[string]bool{"next": true, "next by other options": false, "next by another owner": false, "nobody": false} {
+	for what, inherits := range map[string]bool{
+		"next": true, "next by other options": false, "next by another owner": false, "nobody": false,
+	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				p := &wire{}

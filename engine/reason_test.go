@@ -26,7 +26,7 @@ func TestNextReason(t *testing.T) {
 	} {
 		r := reason{at: at, until: at.Add(row.until), longer: row.longer, silent: true}.next(at.Add(row.message), row.ttl)
 		if got := r.until.Sub(at); got != row.want || r.longer != 0 || r.silent {
-			t.Errorf("next of %+v = until %d, longer %d, silent %v; want until %d, and no more", row, got, r.longer, r.silent, row.want)
+			t.Errorf("next of %+v = until %d, longer %d, silent %v; want until %d, and nothing else", row, got, r.longer, r.silent, row.want)
 		}
 	}
 }

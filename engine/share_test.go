@@ -213,7 +213,8 @@ func TestShareNotified(t *testing.T) {
 		attempts     int
 	}
 	bubbles(t, map[string]row{
-		"one":     {held: []int{1, 1}, wanted: []int{1, 1}, frees: []int{1}, then: []int{0}}, // the waiters know of the first alone: it ends earlier
+		// The waiters know of the first holder alone: it ends earlier.
+		"one":     {held: []int{1, 1}, wanted: []int{1, 1}, frees: []int{1}, then: []int{0}},
 		"both":    {held: []int{1, 1}, wanted: []int{1, 1}, frees: []int{1, 0}, then: []int{0, 1}},
 		"several": {held: []int{2}, wanted: []int{1, 1, 2}, frees: []int{0}, then: []int{0, 1}, attempts: 3}, // the third's is refused
 	}, func(t *testing.T, tt row) {
