@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,7 +192,7 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, 4*time.Second)
 		defer cancel()
 		w := wait(ctx, open(t, p, strategy.Options{}))
-		p.silent = true
+		p.silent.Store(true)
 		<-w.done
 		is(t, "Acquire", w.err, tt.err, context.DeadlineExceeded)
 		isNot(t, "Acquire", w.err, strategy.ErrHeld)
@@ -203,14 +204,14 @@ func TestWaiterLearnsOfAnOutage(t *testing.T) {
 // unanswering is a Memory that answers no attempt from some time on.
 type unanswering struct {
 	lockstest.Memory
-	silent    bool
+	silent    atomic.Bool
 	err       error
 	deadlines bool
 	asked     int
 }
 
 func (p *unanswering) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if !p.silent {
+	if !p.silent.Load() {
 		return p.Memory.Acquire(ctx, c)
 	}
 	p.asked++

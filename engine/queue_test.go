@@ -141,6 +141,7 @@ func TestClockOfAnotherServer(t *testing.T) {
 		}))
 		s.BreakWatches()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		equal(t, "Acquire has ended", closed(s.ws[0].done), false)
 		until = time.Now().Add(2 * successorTTL)
 		release(t, s.holder)
