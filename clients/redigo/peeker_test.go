@@ -2,19 +2,13 @@
 package redigonode
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"log"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
 
 // TestPeek: an end is seen whatever carries redigo's connection, also through a wrapper; silence is no end.
@@ -62,61 +56,5 @@ func TestPeek(t *testing.T) {
 	}
 	if nc, buffer := within(nil); nc != nil || buffer != nil {
 		t.Errorf("within(nil) = %v, %v, want nil, nil", nc, buffer)
-	}
-}
-
-// TestPeekOnRealServers: the same where Redis closes an idle connection, over TCP and TLS.
-func TestPeekOnRealServers(t *testing.T) {
-	t.Parallel()
-	a, err := redistest.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, addr := redistest.OwnTLS(t, a, redistest.Config{})
-	pem, key, err := a.Issue("client", time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(pem, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(a.PEM)
-	config := &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}}
-	for name, dial := range map[string]func(ctx context.Context) (redis.Conn, error){
-		"tcp": func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", srv.Addr()) },
-		"tls": func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialContext(ctx, "tcp", addr, redis.DialUseTLS(true), redis.DialTLSConfig(config))
-		},
-	} {
-		n := newNode(t, &redis.Pool{DialContext: dial})
-		for range 20 {
-			echo(t, n, name)
-			n.pipe.mu.Lock()
-			w := n.pipe.wire
-			n.pipe.mu.Unlock()
-			redistest.Do(t, srv, "CLIENT", "KILL", "TYPE", "normal")
-			verdict.Eventually(t, "the end is here", w.peeker.readable)
-			echo(t, n, name)
-		}
-	}
-}
-
-// BenchmarkPeek: what a look costs each request of a lone caller.
-func BenchmarkPeek(b *testing.B) {
-	f := nodetest.NewServer(b, (*nodetest.Conn).Plain)
-	c, err := redis.Dial("tcp", f.Addr)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	var s peeker
-	s.begin(c)
-	b.ReportAllocs()
-	for b.Loop() {
-		if s.readable() {
-			b.Fatal("readable = true")
-		}
 	}
 }

@@ -1,12 +1,13 @@
-// The node on real servers: frozen ones that thaw, killed connections, full sockets.
+// The node on real servers: frozen ones that thaw, late requests, killed connections.
 package redigonode
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,17 +15,15 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The ghost: an acquire that timed out is read by the server after its undo, and
-// leaves a key that nobody owns.
-const (
-	ghostTries = 6
-	ghostOp    = 250 * time.Millisecond // the operation time-out
-)
+// ghostOp is the operation time-out of an acquire that times out. Its ghost: the server reads it after
+// its undo, and it leaves a key that nobody owns.
+const ghostOp = 250 * time.Millisecond
 
 // needsKill skips a test that is about CLIENT KILL or ACL on a server without them.
 func needsKill(t *testing.T, what string) {
@@ -36,28 +35,119 @@ func needsKill(t *testing.T, what string) {
 	}
 }
 
+// A server that thaws reads the request of the connection that was given up, but not before that has been killed; also
+// when the next connection is there before the freeze, and is the first that it finds readable.
 func TestNoGhost(t *testing.T) {
 	t.Parallel()
 	needsKill(t, "that a thawed server holds no ghost")
-	for name, g := range map[string]ghosts{
-		"plain":           {},
-		"AUTH and SELECT": {config: redistest.Config{Password: "s3cret", Database: 3}},
-		"ready second":    {ready: true},
-		"Unix socket":     {ready: true, socket: "a socket"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
 			t.Parallel()
-			g.start(t)
-			for i := range ghostTries {
-				if !g.n.Ordered() {
-					t.Fatal("Ordered = false, want true")
+			g := &ghosts{network: network, stock: make(chan net.Conn, 1)}
+			if network == "unix" {
+				g.srv, g.addr = redistest.OwnSocket(t, "a socket", redistest.Config{})
+			} else {
+				g.srv = redistest.Own(t, redistest.Config{})
+				g.addr = g.srv.Addr()
+			}
+			g.n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
+				select {
+				case c := <-g.stock:
+					return redis.NewConn(c, 0, 0), nil
+				default:
+					return redis.Dial(g.network, g.addr)
 				}
-				if g.try(t, i) {
-					t.Errorf("try %d: the key is there after its undo", i)
+			}})
+			if _, err := g.n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); err != nil { // the server knows the script from now on
+				t.Fatal(err)
+			}
+			for i := range 6 {
+				if g.try(t, i); !g.n.Ordered() {
+					t.Fatal("Ordered = false, want true")
 				}
 			}
 		})
 	}
+}
+
+type ghosts struct {
+	srv           *redistest.Server
+	n             *node
+	network, addr string
+	stock         chan net.Conn // what is dialled already
+}
+
+// try acquires on a frozen server, undoes that as the engine does, and looks whether the key is there when it must not be.
+func (g *ghosts) try(t *testing.T, i int) {
+	t.Helper()
+	ctx, key := t.Context(), fmt.Sprintf("ghost:%d", i)
+	if _, err := g.n.Do(ctx, soon(), "GET", key); err != nil {
+		t.Fatal(err)
+	}
+	second := g.ready(t)
+	redistest.Skip(t, g.srv.Freeze(ctx), "no ghost keys after a freeze")
+	fmt.Fprint(second.Conn, "\r\n") // an empty line gets no answer, but puts this connection first in the line
+	_, err := g.n.Do(ctx, time.Now().Add(ghostOp), "SET", key, "tok", "NX", "PX", 5000)
+	want(t, "SET on a frozen server", err, strategy.ErrUnknown)
+
+	begun, undone := make(chan struct{}, 100), make(chan struct{})
+	go func() { // delete the token if it is there, until the server says that it is not
+		defer close(undone)
+		for err := error(strategy.ErrUnknown); err != nil && ctx.Err() == nil; {
+			begun <- struct{}{}
+			_, err = g.n.Eval(ctx, time.Now().Add(ghostOp), release, []string{key}, "tok")
+		}
+	}()
+	for range 1 + i%2 { // the thaw comes in the first undo, which is when it is worst, or in the second
+		receive(t, "an undo", begun)
+	}
+	if i%2 == 0 {
+		receive(t, "a request on the second connection", second.wrote)
+	}
+	if err := g.srv.Thaw(ctx); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "the end of the undo", undone)
+	// The bytes that lay in a socket at the thaw have been read by the time another connection has had an answer.
+	redistest.Do(t, g.srv, "PING")
+	if redistest.Do(t, g.srv, "EXISTS", key) == int64(1) {
+		t.Errorf("try %d: the key is there after its undo", i)
+	}
+}
+
+// ready dials the connection that is used next.
+func (g *ghosts) ready(t *testing.T) *noting {
+	t.Helper()
+	for len(g.stock) > 0 {
+		(<-g.stock).Close()
+	}
+	c, err := net.Dial(g.network, g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "PING\r\n") // the server has accepted it
+	if _, err := c.Read(make([]byte, len("+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	second := &noting{c, make(chan struct{}, 1)}
+	g.stock <- second
+	return second
+}
+
+// A noting connection tells when something was written.
+type noting struct {
+	net.Conn
+	wrote chan struct{}
+}
+
+func (n *noting) Write(b []byte) (int, error) {
+	defer func() {
+		select {
+		case n.wrote <- struct{}{}:
+		default: // it has told
+		}
+	}()
+	return n.Conn.Write(b)
 }
 
 // The same by a schedule: the network delivers a request after its undo. Without the KILL that
@@ -130,225 +220,45 @@ func (l *late) deliver(b []byte) {
 	}
 }
 
-type ghosts struct {
-	config redistest.Config
-	socket string // a Unix socket's name; empty: TCP
-	ready  bool   // a connection that is dialled already comes next
-
-	srv           *redistest.Server
-	n             *node
-	network, addr string
-	stock         chan net.Conn
-}
-
-func (g *ghosts) start(t *testing.T) {
-	if g.socket != "" {
-		g.srv, g.addr = redistest.OwnSocket(t, g.socket, g.config)
-		g.network = "unix"
-	} else {
-		g.srv = redistest.Own(t, g.config)
-		g.network, g.addr = "tcp", g.srv.Addr()
-	}
-	g.stock = make(chan net.Conn, 1)
-	g.n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-		select {
-		case c := <-g.stock:
-			return redis.NewConn(c, 0, 0), nil
-		default:
-		}
-		if g.network == "unix" {
-			return redis.Dial(g.network, g.addr)
-		}
-		return redis.DialURL(g.srv.URL())
-	}})
-	if _, err := g.n.Eval(t.Context(), soon(), release, []string{"k"}, "tok"); err != nil { // the server knows the script from now on
-		t.Fatal(err)
-	}
-}
-
-// try acquires on a frozen server, undoes that as the engine does, and reports
-// whether the key is there when it must not be.
-func (g *ghosts) try(t *testing.T, i int) bool {
-	t.Helper()
-	ctx := t.Context()
-	key := fmt.Sprintf("ghost:%d", i)
-	if _, err := g.n.Do(ctx, soon(), "GET", key); err != nil {
-		t.Fatal(err)
-	}
-	var second *noting
-	if g.ready {
-		second = g.secondConnection(t)
-	}
-	redistest.Skip(t, g.srv.Freeze(ctx), "no ghost keys after a freeze")
-	if g.ready {
-		// An empty line gets no answer, but puts this connection first in the line of
-		// those that the server finds readable when it thaws.
-		fmt.Fprint(second.Conn, "\r\n")
-	}
-	_, err := g.n.Do(ctx, time.Now().Add(ghostOp), "SET", key, "tok", "NX", "PX", 5000)
-	want(t, "SET on a frozen server", err, strategy.ErrUnknown)
-
-	begun, undone := make(chan struct{}, 100), make(chan struct{})
-	go func() {
-		defer close(undone)
-		g.undo(ctx, key, begun)
-	}()
-	for range 1 + i%2 { // the thaw comes in the first undo, which is when it is worst, or in the second
-		receive(t, "an undo", begun)
-	}
-	if g.ready && i%2 == 0 {
-		receive(t, "a request on the second connection", second.wrote)
-	}
-	if err := g.srv.Thaw(ctx); err != nil {
-		t.Fatal(err)
-	}
-	receive(t, "the end of the undo", undone)
-	// The bytes that lay in a socket at the thaw have been read by the time another connection has had an answer.
-	redistest.Do(t, g.srv, "PING")
-	return redistest.Do(t, g.srv, "EXISTS", key) == int64(1)
-}
-
-// undo deletes the token if it is there, until the server says that it is not.
-func (g *ghosts) undo(ctx context.Context, key string, begun chan<- struct{}) {
-	for {
-		begun <- struct{}{}
-		if _, err := g.n.Eval(ctx, time.Now().Add(ghostOp), release, []string{key}, "tok"); err == nil || ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-// A noting connection tells when something was written.
-type noting struct {
-	net.Conn
-	wrote chan struct{}
-}
-
-func (n *noting) Write(b []byte) (int, error) {
-	defer func() {
-		select {
-		case n.wrote <- struct{}{}:
-		default: // it has told
-		}
-	}()
-	return n.Conn.Write(b)
-}
-
-func (g *ghosts) secondConnection(t *testing.T) *noting {
-	t.Helper()
-	for len(g.stock) > 0 {
-		(<-g.stock).Close()
-	}
-	c, err := net.Dial(g.network, g.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprint(c, "PING\r\n") // the server has accepted it
-	if _, err := c.Read(make([]byte, len("+PONG\r\n"))); err != nil {
-		t.Fatal(err)
-	}
-	second := &noting{c, make(chan struct{}, 1)}
-	g.stock <- second
-	return second
-}
-
-// echoes calls ECHO with values of its own, from many callers, and fails the test
-// if one gets another's. Errors are given to judge.
-func echoes(t *testing.T, n *node, callers, calls int, around func(call func(ctx context.Context)), judge func(error)) {
-	t.Helper()
-	var wg sync.WaitGroup
-	for c := range callers {
-		wg.Go(func() {
-			for i := range calls {
-				value := fmt.Sprintf("%d-%d", c, i)
-				around(func(ctx context.Context) {
-					r, err := n.Do(ctx, soon(), "ECHO", value)
-					if err != nil {
-						judge(err)
-					} else if b, ok := r.([]byte); !ok || string(b) != value {
-						t.Errorf("ECHO %s = %q", value, r)
-					}
-				})
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func ownContext(t *testing.T) func(func(context.Context)) {
-	return func(call func(context.Context)) { call(t.Context()) }
-}
-
-func TestCancellationsMixNothingUp(t *testing.T) {
-	t.Parallel()
-	var dials atomic.Int32
-	pool := plainPool(t, redistest.Shared(t), 0)
-	dial := pool.Dial
-	pool.Dial = func() (redis.Conn, error) { dials.Add(1); return dial() }
-	n := newNode(t, pool)
-	if _, err := n.Do(t.Context(), soon(), "PING", ""); err != nil {
-		t.Fatal(err)
-	}
-	var cancelled atomic.Int32
-	echoes(t, n, 64, 200, func(call func(context.Context)) {
-		ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Millisecond))
-		defer cancel()
-		call(ctx)
-	}, func(err error) {
-		cancelled.Add(1)
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, strategy.ErrRefused) {
-			t.Errorf("ECHO = %v, want the context's end", err)
-		}
-	})
-	if cancelled.Load() == 0 {
-		t.Error("no call was cancelled: nothing was tested")
-	}
-	if got := dials.Load(); got != 1 {
-		t.Errorf("%d connections, want 1: cancellation costs none", got)
-	}
-}
-
 func TestKillStorm(t *testing.T) {
 	t.Parallel()
 	needsKill(t, "that a node outlives a storm of kills")
 	srv := redistest.Own(t, redistest.Config{})
 	n := newNode(t, plainPool(t, srv, 0))
 	echo(t, n, "before the storm")
-	stop := make(chan struct{})
-	var killers sync.WaitGroup
-	kills := 0
-	kill := func() {
-		conn := srv.Pool().Get()
-		defer conn.Close()
-		k, err := redis.Int(conn.Do("CLIENT", "KILL", "TYPE", "normal"))
-		if err != nil {
-			t.Error(err)
-		}
-		kills += k
-	}
-	kill() // one at least
-	killers.Go(func() {
+	stop, kills := make(chan struct{}), 0
+	var killer, callers sync.WaitGroup
+	killer.Go(func() {
 		pause := time.NewTicker(5 * time.Millisecond)
 		defer pause.Stop()
 		for {
+			conn := srv.Pool().Get()
+			killed, err := redis.Int(conn.Do("CLIENT", "KILL", "TYPE", "normal"))
+			if conn.Close(); err != nil {
+				t.Error(err)
+			}
+			kills += killed
 			select {
 			case <-stop:
 				return
 			case <-pause.C:
-				kill()
 			}
 		}
 	})
-	var failed atomic.Int32
-	echoes(t, n, 32, 400, ownContext(t), func(err error) {
-		failed.Add(1)
-		if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-			t.Errorf("ECHO = %v, want unsent or unknown", err)
-		}
-	})
+	for c := range 32 {
+		callers.Go(func() {
+			for i := range 400 {
+				value := fmt.Sprintf("%d-%d", c, i)
+				r, err := n.Do(t.Context(), soon(), "ECHO", value)
+				if b, _ := r.([]byte); err == nil && string(b) != value || err != nil && !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+					t.Errorf("ECHO %s = %q, %v, want it, or unsent or unknown", value, r, err)
+				}
+			}
+		})
+	}
+	callers.Wait()
 	close(stop)
-	killers.Wait()
-	t.Logf("%d connections killed, %d calls failed", kills, failed.Load())
+	killer.Wait()
 	if kills == 0 {
 		t.Error("nothing was killed")
 	}
@@ -356,38 +266,62 @@ func TestKillStorm(t *testing.T) {
 		_, err := n.Do(t.Context(), soon(), "PING", "")
 		return err == nil
 	})
-	echo(t, n, "after the storm")
-	if !n.Ordered() {
+	if echo(t, n, "after the storm"); !n.Ordered() {
 		t.Error("Ordered = false, want true")
 	}
 }
 
-// A batch that does not fit into the socket holds up the writer, but nobody longer
-// than until due.
-func TestWedge(t *testing.T) {
+// Where Redis closes a connection at rest, over TCP or TLS, that is seen before anything is written to it.
+func TestPeekOnRealServers(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Own(t, redistest.Config{})
-	n := newNode(t, plainPool(t, srv, 0))
-	echo(t, n, "warm")
-	redistest.Skip(t, srv.Freeze(t.Context()), "leaving when due though the socket is full")
-	const op, callers = 300 * time.Millisecond, 10
-	big := bytes.Repeat([]byte("x"), 4<<20) // the sockets' buffers grow to several MiB
-	var wg sync.WaitGroup
-	start := time.Now().Add(100 * time.Millisecond) // copying takes its time, too
-	for i := range callers {
-		wg.Go(func() {
-			_, err := n.Do(t.Context(), start.Add(op), "SET", fmt.Sprint("wedge:", i), big)
-			if late := time.Since(start) - op; late > 10*time.Second { // ten callers copying 4 MiB each take their time
-				t.Errorf("call %d returned %v after its due time", i, late)
-			}
-			if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-				t.Errorf("call %d = %v, want unknown or unsent", i, err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := srv.Thaw(t.Context()); err != nil {
+	a, err := redistest.NewAuthority()
+	if err != nil {
 		t.Fatal(err)
 	}
-	echo(t, n, "thawed")
+	srv, addr := redistest.OwnTLS(t, a, redistest.Config{})
+	pem, key, err := a.Issue("client", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(pem, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(a.PEM)
+	config := &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}}
+	for name, dial := range map[string]func(ctx context.Context) (redis.Conn, error){
+		"tcp": func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", srv.Addr()) },
+		"tls": func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr, redis.DialUseTLS(true), redis.DialTLSConfig(config))
+		},
+	} {
+		n := newNode(t, &redis.Pool{DialContext: dial})
+		for range 5 {
+			echo(t, n, name)
+			var w *wire
+			locked(n, func(p *pipe) { w = p.wire })
+			redistest.Do(t, srv, "CLIENT", "KILL", "TYPE", "normal")
+			verdict.Eventually(t, "the end is here", w.peeker.readable)
+			echo(t, n, name)
+		}
+	}
+}
+
+// A probe finds a replica also for a user who may do nothing: every user may send HELLO.
+func TestEveryUserMaySendHello(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Own(t, redistest.Config{})
+	if _, err := srv.Peer(t.Context()); errors.Is(err, redistest.ErrImpossible) {
+		t.Skipf("NOT PROVEN: that every user may send HELLO: %v", err)
+	}
+	redistest.Do(t, srv, "ACL", "SETUSER", "least", "on", ">pw", "-@all", "resetkeys", "resetchannels")
+	n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL("redis://least:pw@" + srv.Addr()) }})
+	for replica, cmd := range map[bool][]any{false: {"NO", "ONE"}, true: {"127.0.0.1", "1"}} {
+		redistest.Do(t, srv, "REPLICAOF", cmd...)
+		hello, err := n.Do(t.Context(), soon(), "HELLO", "")
+		if err != nil || rediskit.Demoted(hello) != replica {
+			t.Errorf("HELLO = %q, %v, want the role of a replica: %v", hello, err, replica)
+		}
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,76 +15,35 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The node undoes what is left open, and uses the connection again.
-func TestSessionsConnectionGoesBackClean(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Shared(t)
-	pool := plainPool(t, srv, 1)
-	n := newNode(t, pool)
-	key := "session:" + t.Name()
-	if _, err := n.Do(t.Context(), soon(), "SET", key, "a", "PX", 60000); err != nil {
-		t.Fatal(err)
-	}
-	for _, open := range []string{"WATCH", "MULTI"} {
-		if err := n.Session(t.Context(), soon(), key, func(c driver.Conn) error {
-			if open == "MULTI" {
-				_, err := c.Do(open)
-				return err
-			}
-			_, err := c.Do(open, key)
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := pool.Get()
-	defer c.Close()
-	if r, err := redis.String(c.Do("GET", key)); r != "a" || err != nil {
-		t.Errorf("GET after sessions = %q, %v, want a, nil: the connection is not clean", r, err)
-	}
-	if got := pool.ActiveCount(); got != 1 {
-		t.Errorf("%d connections in the pool, want 1", got)
-	}
+// doing is a session of one command.
+func doing(n *node, ctx context.Context, due time.Time, cmd string) error {
+	return n.Session(ctx, due, "k", func(c driver.Conn) error { _, err := c.Do(cmd, "k"); return err })
 }
 
-func TestSessionReturnsItsConnectionOnPanic(t *testing.T) {
+// A session waits for the pool until it is due, and gives the connection back also when fn panics.
+func TestSessionOfABusyPool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		pool := poolOf(f)
-		pool.MaxActive = 1
-		n := newNode(t, pool)
+		n, _ := nodeOn(t, (*nodetest.Conn).Plain)
+		n.pool.MaxActive = 1
 		func() {
 			defer func() { recover() }()
 			n.Session(t.Context(), soon(), "k", func(driver.Conn) error { panic("fn's") })
 		}()
-		if pool.IdleCount() != 1 {
-			t.Errorf("%d idle connections after a panic, want 1", pool.IdleCount())
+		if n.pool.IdleCount() != 1 {
+			t.Errorf("%d idle connections after a panic, want 1", n.pool.IdleCount())
 		}
-		// And an exhausted pool sent nothing.
-		err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
-			return n.Session(t.Context(), soon(), "k", nil)
-		})
-		want(t, "Session of an exhausted pool", err, strategy.ErrUnsent, redis.ErrPoolExhausted)
-	})
-}
-
-func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		pool := poolOf(f)
-		pool.MaxActive, pool.Wait = 1, true
-		n := newNode(t, pool)
-		n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
-			err := n.Session(t.Context(), time.Now().Add(20*time.Millisecond), "k", nil)
-			want(t, "Session of a busy pool", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-			return nil
-		})
-		if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
+		for wait, why := range map[bool]error{false: redis.ErrPoolExhausted, true: os.ErrDeadlineExceeded} {
+			n.pool.Wait = wait
+			n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
+				want(t, "a session in a session", lend(t.Context(), n, time.Now().Add(20*time.Millisecond)), strategy.ErrUnsent, why)
+				return nil
+			})
+		}
+		if err := lend(t.Context(), n, soon()); err != nil {
 			t.Errorf("Session of a free pool = %v", err)
 		}
 	})
@@ -92,15 +51,13 @@ func TestSessionWaitsForThePoolUntilDue(t *testing.T) {
 
 func TestSessionLeavesAHangingDial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		let := make(chan struct{})
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		n := newNode(t, &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
 			<-let
 			return dial(f)
-		}}
-		n := newNode(t, pool)
+		}})
 		for i := range client.MostLeft + 1 {
-			err := n.Session(t.Context(), time.Now().Add(5*time.Millisecond), "k", nil)
+			err := lend(t.Context(), n, time.Now().Add(5*time.Millisecond))
 			want(t, "Session while dials hang", err, strategy.ErrUnsent)
 			if i < client.MostLeft != errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("session %d = %v", i, err)
@@ -108,12 +65,11 @@ func TestSessionLeavesAHangingDial(t *testing.T) {
 		}
 		close(let)
 		n.gets.Wait(generous)
-		if err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }); err != nil {
+		if err := lend(t.Context(), n, soon()); err != nil {
 			t.Error(err)
 		}
-		synctest.Wait()
-		if n := pool.ActiveCount() - pool.IdleCount(); n != 0 {
-			t.Errorf("%d connections that came late were not given back, want none", n)
+		if synctest.Wait(); n.pool.ActiveCount() != n.pool.IdleCount() {
+			t.Errorf("%d connections, %d idle, want those back that came late", n.pool.ActiveCount(), n.pool.IdleCount())
 		}
 	})
 }
@@ -122,18 +78,15 @@ func TestSessionLeavesAHangingDial(t *testing.T) {
 // before the pipe sends anything more.
 func TestUnconfirmedSessionIsKilledFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f, held := holding(t)
-		n := newNode(t, poolOf(f))
+		n, f, _ := holding(t)
 		echo(t, n, "before")
-		err := n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
+		want(t, "Session", n.Session(t.Context(), time.Now().Add(100*time.Millisecond), "k", func(c driver.Conn) error {
 			_, err := c.Do("HOLD", "k")
 			want(t, "command without a reply", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 			_, again := c.Do("SET", "k")
 			want(t, "command after it", again, strategy.ErrUnsent)
 			return err
-		})
-		receive(t, "HOLD", held)
-		want(t, "Session", err, strategy.ErrUnknown)
+		}), strategy.ErrUnknown)
 		echo(t, n, "undo")
 		wantSeen(t, f, "1 ECHO before", "2 HOLD k", "3 CLIENT KILL ID 2 ADDR client:2", "3 ECHO undo")
 	})
@@ -141,40 +94,25 @@ func TestUnconfirmedSessionIsKilledFirst(t *testing.T) {
 
 // And the other way round: a session is not overtaken by what came before it.
 func TestSessionComesAfterWhatTimedOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		set := func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err }
-
-		f, held := holding(t)
-		n := newNode(t, poolOf(f))
-		out := hold(n, t.Context(), time.Now().Add(time.Second))
-		receive(t, "HOLD", held)
-		want(t, "leader without a reply", receive(t, "return", out), strategy.ErrUnknown)
-		err := n.Session(t.Context(), time.Now(), "k", set)
-		want(t, "Session when due", err, strategy.ErrUnsent)
-		if err := n.Session(t.Context(), soon(), "k", set); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Session(t.Context(), soon(), "k", set); err != nil { // now it is settled
-			t.Fatal(err)
+	t.Parallel()
+	bubbled(t, "connection given up", func(t *testing.T) {
+		n, f, _ := holding(t)
+		wantFailed(t, "leader without a reply", hold(n, t.Context(), time.Now().Add(time.Second)), strategy.ErrUnknown)
+		want(t, "Session when due", doing(n, t.Context(), time.Now(), "SET"), strategy.ErrUnsent)
+		for range 2 { // the second time it is settled
+			if err := doing(n, t.Context(), soon(), "SET"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		wantSeen(t, f, "1 HOLD k", "2 CLIENT KILL ID 1 ADDR client:1", "2 PING", "3 SET k", "3 SET k")
-
-		// The same on a connection that lives: a follower left, its reply is to come.
-		f, held = holding(t)
-		n = newNode(t, poolOf(f))
-		first := hold(n, t.Context(), soon())
-		c := receive(t, "first HOLD", held)
-		ctx, cancel := context.WithCancel(t.Context())
-		second := hold(n, ctx, soon())
-		receive(t, "second HOLD", held)
-		cancel()
-		receive(t, "second's return", second)
-		c.Bulk("first")
-		receive(t, "first's return", first)
+	})
+	bubbled(t, "connection that lives", func(t *testing.T) { // a follower left, its reply is to come
+		n, f, held := holding(t)
+		c := leaveBehind(t, n, held)
 		done := make(chan error, 1)
-		go func() { done <- n.Session(t.Context(), soon(), "k", set) }()
-		verdict.Eventually(t, "a PING", func() bool { return slices.Contains(f.Log(), "1 PING") })
-		// The fake has answered the PING, which the node takes for the second HOLD's.
+		go func() { done <- doing(n, t.Context(), soon(), "SET") }()
+		synctest.Wait()
+		// The server in memory has answered the PING, which the node takes for the second HOLD's.
 		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING")
 		c.Say("+PONG\r\n")
 		if err := receive(t, "Session", done); err != nil {
@@ -183,98 +121,79 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 		wantSeen(t, f, "1 HOLD k", "1 HOLD k", "1 PING", "2 SET k")
 
 		// Nothing of a session is sent if that does not come in time.
-		first = hold(n, t.Context(), soon())
-		receive(t, "first HOLD", held)
-		ctx, cancel = context.WithCancel(t.Context())
-		second = hold(n, ctx, soon())
-		receive(t, "second HOLD", held)
-		cancel()
-		receive(t, "second's return", second)
-		c.Bulk("first")
-		receive(t, "first's return", first)
-		err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
-		want(t, "Session after a PING without a reply", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		f.Serve(func(*nodetest.Conn, []string) {})
-		err = n.Session(t.Context(), time.Now().Add(time.Second), "k", set)
-		want(t, "Session on a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	})
-}
-
-func TestSessionPassesOverDeadConnections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		pool := poolOf(f)
-		n := newNode(t, pool)
-		a, b := pool.Get(), pool.Get()
-		a.Do("PING")
-		b.Do("PING")
-		a.Close()
-		b.Close()
-		f.Cut()
-		if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-			_, err := c.Do("SET", "k")
-			return err
-		}); err != nil {
-			t.Errorf("Session = %v, want nil on a new connection", err)
-		}
-		if f.Dialled() != 3 {
-			t.Errorf("%d connections, want 3", f.Dialled())
+		leaveBehind(t, n, held)
+		for _, what := range []string{"Session after a PING without a reply", "Session on a silent server"} {
+			err := doing(n, t.Context(), time.Now().Add(time.Second), "SET")
+			want(t, what, err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
+			f.Serve(func(*nodetest.Conn, []string) {})
 		}
 	})
+	for said, begins := range map[string]bool{"-NOPERM no\r\n": true, "": false} { // a refusal is an answer
+		bubbled(t, "PING is answered "+said, func(t *testing.T) {
+			n, f, held := holding(t)
+			leaveBehind(t, n, held)
+			f.Serve(func(c *nodetest.Conn, cmd []string) {
+				switch {
+				case cmd[0] != "PING":
+					c.Plain(cmd)
+				case said == "":
+					c.Close()
+				default:
+					c.Bulk("second")
+					c.Say("%s", said)
+				}
+			})
+			err := doing(n, t.Context(), soon(), "SET")
+			if began := f.Seen("SET") == 1; began != begins || (err == nil) != begins || err != nil && !errors.Is(err, strategy.ErrUnsent) {
+				t.Errorf("Session = %v, fn called: %v, want an error: %v", err, began, !begins)
+			}
+		})
+	}
 }
 
 // Whatever is not answered on one of many connections that a firewall drops, the next call goes over a new one.
 func TestSilentPool(t *testing.T) {
-	set := func(t *testing.T, n *node) error {
-		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "SET", "k")
+	type call = func(ctx context.Context, n *node) error
+	set := func(ctx context.Context, n *node) error {
+		_, err := n.Do(ctx, time.Now().Add(time.Second), "SET", "k")
 		return err
 	}
-	session := func(t *testing.T, n *node) error {
-		return n.Session(t.Context(), time.Now().Add(time.Second), "k", func(c driver.Conn) error {
-			_, err := c.Do("SET", "k")
-			return err
-		})
+	in := func(cmd string) call { // MUTE: the silence begins when the session has begun
+		return func(ctx context.Context, n *node) error { return doing(n, ctx, time.Now().Add(time.Second), cmd) }
 	}
-	within := func(t *testing.T, n *node) error { // the silence begins when the session has begun
-		return n.Session(t.Context(), time.Now().Add(time.Second), "k", func(c driver.Conn) error {
-			_, err := c.Do("MUTE")
-			return err
-		})
-	}
-	for name, calls := range map[string][2]func(*testing.T, *node) error{
+	for name, calls := range map[string][2]call{
 		"command, command": {set, set},
-		"command, session": {set, session},
-		"session, session": {session, session},
-		"within, session":  {within, session},
+		"command, session": {set, in("SET")},
+		"session, session": {in("SET"), in("SET")},
+		"within, session":  {in("MUTE"), in("SET")},
 	} {
 		bubbled(t, name, func(t *testing.T) {
 			var old atomic.Int32
-			f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
 				if c.ID > int(old.Load()) && cmd[0] != "MUTE" {
 					c.Plain(cmd)
 				}
 			})
-			pool := poolOf(f)
-			pool.MaxIdle = 12
-			n := newNode(t, pool)
+			n.pool.MaxIdle = 12
 			echo(t, n, "warm")
 			var idle []redis.Conn
-			for range pool.MaxIdle {
-				idle = append(idle, pool.Get())
+			for range n.pool.MaxIdle {
+				idle = append(idle, n.pool.Get())
 			}
 			for _, c := range idle {
 				c.Close()
 			}
-			if name != "within, session" {
-				old.Store(int32(f.Dialled()))
+			silence := func() { old.Store(int32(f.Dialled())) }
+			if name == "within, session" {
+				time.AfterFunc(time.Second/2, silence)
 			} else {
-				time.AfterFunc(time.Second/2, func() { old.Store(int32(f.Dialled())) })
+				silence()
 			}
-			if err := calls[0](t, n); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
+			if err := calls[0](t.Context(), n); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
 				t.Errorf("the first call = %v, want no answer", err)
 			}
 			for range 3 {
-				if err := calls[1](t, n); err != nil {
+				if err := calls[1](t.Context(), n); err != nil {
 					t.Errorf("a call after that = %v, want nil on a new connection", err)
 				}
 			}
@@ -282,63 +201,124 @@ func TestSilentPool(t *testing.T) {
 	}
 }
 
-// When the server is frozen, a session ends when it is due, not when the server goes on, and its connection is
-// not used again.
-func TestSessionOnAFrozenServer(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Own(t, redistest.Config{})
-	pool := plainPool(t, srv, 1)
-	n := newNode(t, pool)
-	verdict.Conclusive(t, func() verdict.Slow {
-		frozen := false
-		err := n.Session(t.Context(), time.Now().Add(300*time.Millisecond), "k", func(c driver.Conn) error {
-			if _, err := c.Do("WATCH", "k"); err != nil {
-				return err
-			}
-			redistest.Skip(t, srv.Freeze(t.Context()), "that a session ends when due")
-			frozen = true
-			return nil
-		})
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Error(err)
-		}
-		if !frozen {
-			return verdict.Slowf("the session was over before the server was frozen: %v", err)
-		}
-		if pool.IdleCount() != 0 {
-			t.Error("a connection with a WATCH went back to the pool")
-		}
-		if err := srv.Thaw(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return ""
-	})
-}
-
 func TestCloseEndsSessions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		n := newNode(t, poolOf(f))
-		in, closed := make(chan struct{}), make(chan struct{})
-		out := make(chan error, 1)
+		n, _ := nodeOn(t, (*nodetest.Conn).Plain)
+		let, out, closed := make(chan struct{}), make(chan error, 1), make(chan struct{})
 		go func() {
 			out <- n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-				close(in)
-				for n.gate.IsClosed() == false {
-					time.Sleep(time.Millisecond)
-				}
-				select {
-				case <-closed:
-					t.Error("Close returned while a session was open")
-				default:
-				}
+				<-let
 				_, err := c.Do("SET", "k")
 				return err
 			})
 		}()
-		receive(t, "fn", in)
-		n.Close()
-		close(closed)
-		want(t, "Session", receive(t, "Session's return", out), strategy.ErrUnsent, strategy.ErrClosed)
+		synctest.Wait()
+		go func() { n.Close(); close(closed) }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("Close returned while a session was open")
+		default:
+		}
+		close(let)
+		wantFailed(t, "Session", out, strategy.ErrUnsent, strategy.ErrClosed)
+		receive(t, "Close", closed)
+	})
+}
+
+// A session's connection that cannot be cleaned is not lent again, in time or at all; and a server that has no time
+// to say who it is lends none.
+func TestSessionIsRefusedItsOwnCommands(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var forbidden string
+		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
+			if strings.HasPrefix(strings.Join(cmd, " "), forbidden) && forbidden != "" {
+				c.Say("-%s no\r\n", map[string]string{"UNWATCH": "NOPERM", "CLIENT INFO": "BUSY"}[forbidden])
+				return
+			}
+			c.Plain(cmd)
+		})
+		watch := func(what string, idle int) {
+			t.Helper()
+			if err := doing(n, t.Context(), soon(), "WATCH"); err != nil || n.pool.IdleCount() != idle {
+				t.Errorf("%s = %v, %d idle connections, want nil, %d", what, err, n.pool.IdleCount(), idle)
+			}
+		}
+		watch("Session", 1)
+		forbidden = "UNWATCH"
+		watch("Session that may not UNWATCH", 0)
+		forbidden = "CLIENT INFO"
+		err := doing(n, t.Context(), soon(), "WATCH")
+		if want(t, "Session on a busy server", err, strategy.ErrUnsent); !strings.Contains(err.Error(), "BUSY no") || !n.Ordered() {
+			t.Errorf("Session = %v, Ordered = %v, want the server's words, and the order kept", err, n.Ordered())
+		}
+		forbidden = ""
+		due := time.Now().Add(time.Second)
+		if err := n.Session(t.Context(), due, "k", func(c driver.Conn) error {
+			_, err := c.Do("WATCH", "k")
+			f.Serve(func(*nodetest.Conn, []string) {})
+			return err
+		}); err != nil || time.Now().After(due) {
+			t.Errorf("Session whose server freezes = %v, %v after its due time, want nil in time", err, time.Since(due))
+		}
+		if n.pool.ActiveCount() != 0 {
+			t.Errorf("%d connections are there, want none", n.pool.ActiveCount())
+		}
+	})
+}
+
+// Nothing begins for a caller who is refused at the first word, or comes too late.
+func TestSessionThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	bubbled(t, "hung up on", func(t *testing.T) {
+		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) { c.Close() })
+		want(t, "Session", lend(t.Context(), n, soon()), strategy.ErrUnsent)
+		wantDials(t, f, 1) // it was new
+	})
+	bubbled(t, "silence", func(t *testing.T) {
+		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {})
+		first, second := n.pool.Get(), n.pool.Get()
+		first.Close() // it waits in the pool, and may be dead
+		second.Close()
+		want(t, "Session", lend(t.Context(), n, time.Now().Add(time.Second)), strategy.ErrUnsent, timeup.Err)
+	})
+	bubbled(t, "cancelled", func(t *testing.T) {
+		n := newNode(t, &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil, ctx.Err()
+		}})
+		defer time.Sleep(2 * time.Second) // the dial ends in the bubble
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("gone")
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		want(t, "Session", lend(ctx, n, soon()), strategy.ErrUnsent, cause)
+	})
+}
+
+// Where the server does not say who a connection is no session asks again, and a command without an
+// answer costs the pipe nothing.
+func TestSessionsWithoutOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked := 0
+		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
+			switch {
+			case cmd[0] == "CLIENT":
+				asked++
+				c.Say("-NOPERM no\r\n")
+			case cmd[0] != "HOLD":
+				c.Plain(cmd)
+			}
+		})
+		if err := lend(t.Context(), n, soon()); err != nil || n.Ordered() {
+			t.Fatalf("Session = %v, Ordered = %v, want nil, false", err, n.Ordered())
+		}
+		echo(t, n, "before")
+		want(t, "Session", doing(n, t.Context(), time.Now().Add(time.Second), "HOLD"), strategy.ErrUnknown, timeup.Err)
+		echo(t, n, "after")
+		wantSeen(t, f, "2 ECHO before", "1 HOLD k", "2 ECHO after")
+		if asked != 1 {
+			t.Errorf("%d questions to the server who a connection is, want 1", asked)
+		}
 	})
 }

@@ -1,18 +1,20 @@
-// The node's link for subscriptions: taking back, limits, failed dials.
+// The node's link for subscriptions: what they do to the link, and the server that it leads to.
 package redigonode
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
-	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -21,42 +23,11 @@ func atRest(n *node) bool {
 	return all == 1 && rest == 1
 }
 
-// A caller that leaves takes back what it has asked for, and the connection stays.
-func TestSubscribeIsTakenBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		got := make(chan struct{}, 10)
-		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] == "SUBSCRIBE" {
-				got <- struct{}{}
-				return
-			}
-			c.Plain(cmd)
-		})
-		n := newNode(t, poolOf(f))
-		ctx, cancel := context.WithCancel(t.Context())
-		out := make(chan error, 1)
-		go func() {
-			_, err := n.Subscribe(ctx, "never", func([]byte, error) { t.Error("fn was called") })
-			out <- err
-		}()
-		receive(t, "SUBSCRIBE", got)
-		cancel()
-		receive(t, "return", out)
-		verdict.Eventually(t, "what was asked for is taken back", func() bool {
-			return slices.Contains(f.Log(), "1 UNSUBSCRIBE never")
-		})
-	})
-}
-
-func TestSubscribeWhileDialling(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		let := make(chan struct{})
-		pool := poolOf(f)
-		dial := pool.DialContext
-		pool.DialContext = nil
-		pool.Dial = func() (c redis.Conn, err error) { <-let; return dial(context.Background()) }
-		n := newNode(t, pool)
+func TestSubscribeIsBounded(t *testing.T) {
+	t.Parallel()
+	bubbled(t, "while dialling", func(t *testing.T) {
+		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { <-let; return dial(f) }})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		_, err := n.Subscribe(ctx, "c", func([]byte, error) {})
@@ -65,60 +36,42 @@ func TestSubscribeWhileDialling(t *testing.T) {
 		_, stop := nodetest.Subscribe(t, n, "c")
 		stop()
 	})
-}
-
-func TestSubscribeHasALimitOfItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+	bubbled(t, "by a limit of its own", func(t *testing.T) {
+		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
 			if cmd[0] == "CLIENT" {
 				c.Plain(cmd)
 			}
 		})
-		n := newNode(t, poolOf(f))
 		start := time.Now()
 		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
 		want(t, "Subscribe", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-		if took := time.Since(start); took < subscription.ConfirmLimit-subscription.PongLimit {
-			t.Errorf("Subscribe gave up after %v, want about %v", took, subscription.ConfirmLimit)
+		if took := time.Since(start); took != subscription.ConfirmLimit {
+			t.Errorf("Subscribe gave up after %v, want %v", took, subscription.ConfirmLimit)
 		}
 	})
-}
-
-func TestSubscriptionLineObeysThePoolsLimits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubbled(t, "by the end of the line", func(t *testing.T) {
 		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		pool := poolOf(f)
-		pool.IdleTimeout = 10 * time.Second
-		n := newNode(t, pool)
-		_, stop := nodetest.Subscribe(t, n, "c")
-		stop()
-		verdict.Eventually(t, "the reader ends", func() bool { return atRest(n) })
-		time.Sleep(pool.IdleTimeout + 1)
-		_, stop = nodetest.Subscribe(t, n, "c")
-		stop()
-		if f.Dialled() != 2 {
-			t.Errorf("%d connections, want 2", f.Dialled())
-		}
-	})
-}
-
-func TestFailedSubscriptionDial(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		reason := errors.New("no route")
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		pool := poolOf(f)
-		pool.DialContext = nil
-		pool.Dial = func() (redis.Conn, error) { return nil, reason }
-		n := newNode(t, pool)
+		n := newNode(t, hook(f, func(h *hooked) {
+			h.send = func(c redis.ConnWithTimeout, cmd string, args ...any) error {
+				if cmd == "SUBSCRIBE" {
+					return io.ErrClosedPipe
+				}
+				return c.Send(cmd, args...)
+			}
+		}))
+		start := time.Now()
 		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
-		want(t, "Subscribe", err, strategy.ErrUnsent, reason)
+		want(t, "Subscribe", err, strategy.ErrUnknown, io.ErrClosedPipe)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Subscribe failed after %v, want at once", took)
+		}
 	})
 }
 
 // A server answers a PING in another way where nothing is subscribed any more.
 func TestPongAtRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
 			switch cmd[0] {
 			case "UNSUBSCRIBE": // it comes late
 			case "PING":
@@ -128,12 +81,48 @@ func TestPongAtRest(t *testing.T) {
 				c.Plain(cmd)
 			}
 		})
-		n := newNode(t, poolOf(f))
 		_, stop := nodetest.Subscribe(t, n, "c")
 		stop()
 		time.Sleep(n.sub.PingEvery + time.Second)
 		if !atRest(n) || f.Seen("PING") != 1 || f.Open() != 1 {
 			t.Errorf("%d PINGs, %d connections, at rest: %v, want 1, 1, true", f.Seen("PING"), f.Open(), atRest(n))
+		}
+	})
+}
+
+// A line ends when requests go to another server than its own: it may lead to a replica that nobody asks
+// any more.
+func TestLineFollowsRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := "old:1"
+		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
+			if strings.Join(cmd, " ") == "CLIENT INFO" {
+				c.Bulk(fmt.Sprintf("id=%d addr=client:%d laddr=%s fd=8 name=\n", c.ID, c.ID, server))
+				return
+			}
+			c.Plain(cmd)
+		})
+		h, stop := nodetest.Subscribe(t, n, "c")
+		defer stop()
+		again := func(at string) {
+			t.Helper()
+			server = at
+			locked(n, func(p *pipe) {
+				if p.wire != nil {
+					p.giveUp(p.wire, io.EOF)
+				}
+			})
+			echo(t, n, "x")
+			synctest.Wait()
+		}
+		again("old:1")
+		again("old:1")
+		if !h.Silent() {
+			t.Fatal("the line has ended, though requests go to its server")
+		}
+		again("new:1")
+		if err := receive(t, "the end", h.Ends); !errors.Is(err, subscription.ErrReplaced) {
+			t.Errorf("the end = %v, want %v", err, subscription.ErrReplaced)
 		}
 	})
 }
