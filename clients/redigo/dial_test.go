@@ -353,27 +353,6 @@ func TestName(t *testing.T) {
 	}
 }
 
-// FuzzIntroduced: whatever CLIENT INFO says, who is to be killed is named by an id and an
-// address, or nobody is, in one line; the path of a Unix socket may have blanks in it.
-func FuzzIntroduced(f *testing.F) {
-	for _, text := range []string{
-		"id=7 addr=127.0.0.1:5000 laddr=127.0.0.1:6379 fd=8 name=", "", "id=7", "addr=a", "id= addr= laddr=", "id=1 id=2 addr=a addr=",
-		"id==1 addr==b", "id=7 addr=\x00 laddr=\xff", "id=7 addr=/a b:0 laddr=/a b:0 fd=8\nid=9", "ID=7 ADDR=a",
-	} {
-		f.Add([]byte(text))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		n := &node{}
-		id := n.introduced(text)
-		if id.Addr == "" && id.Known() {
-			t.Errorf("introduced(%q) = %+v: by its id alone", text, id)
-		}
-		if strings.Contains(id.ID, " ") || strings.Contains(id.ID+id.Addr+n.Name(), "\n") || n.Name() == "" {
-			t.Errorf("introduced(%q) = %+v, named %q", text, id, n.Name())
-		}
-	})
-}
-
 // A connection is trusted without a test while it is within its lifetime, not idle for long, or fresh.
 func TestWhatIsTrusted(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -1,39 +1,41 @@
-// What a proxy may do to a Node: it hangs up on commands that it does not know.
+// What a proxy may do to a Node: it hangs up on commands that it does not know, or refuses them.
 package redigonode
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A proxy that hangs up on CLIENT and HELLO is of use, without order; who has hung up once is asked again.
-func TestProxyThatHangsUp(t *testing.T) {
+// A proxy that does not know CLIENT and HELLO is of use, without order; who has hung up once is asked again.
+func TestProxy(t *testing.T) {
 	t.Parallel()
+	unknown := func(_ *nodetest.Conn, cmd []string) bool { return cmd[0] == "CLIENT" || cmd[0] == "HELLO" }
+	never := func(*nodetest.Conn, []string) bool { return false }
 	for name, c := range map[string]struct {
-		hangsUp func(c *nodetest.Conn, cmd []string) bool
-		kind    error // nil: it answers
-		ordered bool
-		dials   int
+		hangsUp, refuses func(c *nodetest.Conn, cmd []string) bool
+		kind             error // nil: it answers
+		ordered          bool
+		dials            int
 	}{
-		"on what it does not know": {func(_ *nodetest.Conn, cmd []string) bool { return cmd[0] == "CLIENT" || cmd[0] == "HELLO" }, nil, false, 3},
-		"once":                     {func(c *nodetest.Conn, cmd []string) bool { return c.ID == 1 }, nil, true, 3},
-		"on everything":            {func(*nodetest.Conn, []string) bool { return true }, strategy.ErrUnsent, true, 2},
+		"hangs up":               {unknown, never, nil, false, 3},
+		"hangs up once":          {func(c *nodetest.Conn, cmd []string) bool { return c.ID == 1 }, never, nil, true, 3},
+		"hangs up on everything": {func(*nodetest.Conn, []string) bool { return true }, never, strategy.ErrUnsent, true, 2},
+		"refuses":                {never, unknown, nil, false, 1},
 	} {
 		bubbled(t, name, func(t *testing.T) {
-			f := nodetest.NewInMemory(t, func(conn *nodetest.Conn, cmd []string) {
-				if c.hangsUp(conn, cmd) {
+			n, f := nodeOn(t, func(conn *nodetest.Conn, cmd []string) {
+				switch {
+				case c.hangsUp(conn, cmd):
 					conn.Close()
-					return
+				case c.refuses(conn, cmd):
+					conn.Say("-ERR unsupported command\r\n")
+				default:
+					conn.Plain(cmd)
 				}
-				conn.Plain(cmd)
 			})
-			n := newNode(t, poolOf(f))
-			_, err := n.Do(t.Context(), soon(), "ECHO", "x")
-			if c.kind != nil {
+			if _, err := n.Do(t.Context(), soon(), "ECHO", "x"); c.kind != nil {
 				want(t, "Do", err, c.kind, errHungUp)
 			} else if err != nil {
 				t.Fatalf("Do = %v, want nil", err)
@@ -48,7 +50,7 @@ func TestProxyThatHangsUp(t *testing.T) {
 			if got := n.Probe(t.Context(), soon()); got != before {
 				t.Errorf("Probe = %d, want %d as before: it loses no connection", got, before)
 			}
-			if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { _, err := c.Do("GET", "k"); return err }); err != nil {
+			if err := doing(n, t.Context(), soon(), "GET"); err != nil {
 				t.Errorf("Session = %v, want nil", err)
 			}
 			_, stop := nodetest.Subscribe(t, n, "c")
@@ -58,28 +60,7 @@ func TestProxyThatHangsUp(t *testing.T) {
 				t.Errorf("Probe = %d after a loss, want %d", got, before+1)
 			}
 			echo(t, n, "again")
-			if want := c.dials + 3; f.Dialled() != want { // a session's, a subscription's, and one in place of the lost
-				t.Errorf("%d dials, want %d", f.Dialled(), want)
-			}
+			wantDials(t, f, c.dials+3) // a session's, a subscription's, and one in place of the lost
 		})
 	}
-}
-
-// A proxy that answers with an error what it does not know is of use at once.
-func TestProxyThatRefuses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] == "CLIENT" || cmd[0] == "HELLO" {
-				c.Say("-ERR unsupported command '%s'\r\n", strings.ToLower(cmd[0]))
-				return
-			}
-			c.Plain(cmd)
-		})
-		n := newNode(t, poolOf(f))
-		echo(t, n, "x")
-		before := n.Probe(t.Context(), soon())
-		if got := n.Probe(t.Context(), soon()); got != before || n.Ordered() || f.Dialled() != 1 {
-			t.Errorf("Probe = %d, Ordered = %v, %d dials, want %d, false, 1", got, n.Ordered(), f.Dialled(), before)
-		}
-	})
 }

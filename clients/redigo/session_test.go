@@ -27,24 +27,19 @@ func doing(n *node, ctx context.Context, due time.Time, cmd string) error {
 // A session waits for the pool until it is due, and gives the connection back also when fn panics.
 func TestSessionOfABusyPool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		n, _ := nodeOn(t, (*nodetest.Conn).Plain)
-		n.pool.MaxActive = 1
-		func() {
-			defer func() { recover() }()
-			n.Session(t.Context(), soon(), "k", func(driver.Conn) error { panic("fn's") })
-		}()
-		if n.pool.IdleCount() != 1 {
-			t.Errorf("%d idle connections after a panic, want 1", n.pool.IdleCount())
-		}
 		for wait, why := range map[bool]error{false: redis.ErrPoolExhausted, true: os.ErrDeadlineExceeded} {
-			n.pool.Wait = wait
-			n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
-				want(t, "a session in a session", lend(t.Context(), n, time.Now().Add(20*time.Millisecond)), strategy.ErrUnsent, why)
-				return nil
-			})
-		}
-		if err := lend(t.Context(), n, soon()); err != nil {
-			t.Errorf("Session of a free pool = %v", err)
+			n, _ := nodeOn(t, (*nodetest.Conn).Plain)
+			n.pool.MaxActive, n.pool.Wait = 1, wait
+			func() {
+				defer func() { recover() }()
+				n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
+					want(t, "a session in a session", lend(t.Context(), n, time.Now().Add(20*time.Millisecond)), strategy.ErrUnsent, why)
+					panic("fn's")
+				})
+			}()
+			if err := lend(t.Context(), n, soon()); err != nil || n.pool.IdleCount() != 1 {
+				t.Errorf("Session of a free pool = %v, %d idle connections after it, want nil, 1", err, n.pool.IdleCount())
+			}
 		}
 	})
 }
