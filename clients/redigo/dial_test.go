@@ -79,7 +79,12 @@ func TestDialsBegin(t *testing.T) {
 // back. Close waits a while for them, and what they bring later is closed.
 func TestHangingDials(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
+		let, closed := make(chan struct{}), false
+		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
+			if c.Plain(cmd); closed {
+				t.Errorf("%q was asked of a late connection", cmd)
+			}
+		})
 		var begun atomic.Int32
 		var late sync.WaitGroup
 		n := New(&redis.Pool{Dial: func() (redis.Conn, error) {
@@ -110,6 +115,7 @@ func TestHangingDials(t *testing.T) {
 		if err := n.Close(); err != nil || time.Since(start) != closeGrace {
 			t.Errorf("Close = %v after %v, want nil after %v", err, time.Since(start), closeGrace)
 		}
+		closed = true
 		close(let)
 		late.Wait()
 		if synctest.Wait(); f.Dialled() != maxDials+3 || f.Open() != 0 {
@@ -192,9 +198,10 @@ func TestDialsEnd(t *testing.T) {
 func TestDialsToAReplicaAreGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		dialled := 0
-		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) {
-			if dialled++; dialled <= 2 { // of the pipe, and of the subscriber
+		var hang []context.Context
+		n := newNode(t, &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+			if len(hang) < 2 { // of the pipe, and of the subscriber: they know no context
+				hang = append(hang, ctx)
 				<-let
 			}
 			return dial(f)
@@ -213,8 +220,8 @@ func TestDialsToAReplicaAreGivenUp(t *testing.T) {
 		}
 		wantReply(t, begin(n, t.Context(), soon(), "ECHO", "y"), "y")
 		wantReply(t, asked, "x")
-		if took := time.Since(start); took > 0 {
-			t.Errorf("it took %v, want nothing", took)
+		if took := time.Since(start); took > 0 || hang[0].Err() == nil || hang[1].Err() == nil {
+			t.Errorf("after %v the contexts of the dials say %v, %v, want their ends at once", took, hang[0].Err(), hang[1].Err())
 		}
 		close(let)
 		if synctest.Wait(); f.Dialled() != 4 || f.Open() != 2 {

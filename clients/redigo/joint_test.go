@@ -585,9 +585,32 @@ func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 	}
 }
 
-// A connection that breaks leaves those unknown whose command may have left, and no others.
+// A connection that breaks leaves those unknown whose command may have left, and no others. It is given up when a joint
+// command is not answered in time.
 func TestConnectionLostInAJointCommand(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	bubbled(t, "due", func(t *testing.T) {
+		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
+			if !isScript(cmd) {
+				c.Plain(cmd)
+			}
+		})
+		open := s.shut("gate")
+		ended := make(chan error, 2)
+		for who := range 2 {
+			go func() {
+				_, err := s.n.Eval(t.Context(), time.Now().Add(time.Second), tell, tellKeys(who), "s", 5, "own", who)
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		open(nil)
+		wantFailed(t, "a caller of a joint command", ended, strategy.ErrUnknown)
+		wantFailed(t, "the other", ended, strategy.ErrUnknown)
+		echo(t, s.n, "later")
+		s.wantSaw(together(0, 1), "2 CLIENT KILL ID 1 ADDR client:1")
+	})
+	bubbled(t, "writing", func(t *testing.T) {
 		s := newStage(t, telling)
 		open := s.shut("gate")
 		halfSent := []*teller{s.ask(t.Context(), 7, "half", "own"), s.ask(t.Context(), 8, "half", "own")}

@@ -27,13 +27,21 @@ func TestPeek(t *testing.T) {
 	t.Parallel()
 	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	type own struct{ redis.Conn }
+	type unbuffered struct { // as redigo may be some day
+		redis.Conn
+		conn net.Conn
+	}
 	for name, c := range map[string]struct {
 		wrap func(redis.Conn) redis.Conn
 		seen bool
 	}{
-		"plain":           {func(c redis.Conn) redis.Conn { return c }, true},
-		"logging":         {func(c redis.Conn) redis.Conn { return redis.NewLoggingConn(c, log.New(io.Discard, "", 0), "") }, true},
-		"within another":  {func(c redis.Conn) redis.Conn { return own{&own{c}} }, true},
+		"plain":          {func(c redis.Conn) redis.Conn { return c }, true},
+		"logging":        {func(c redis.Conn) redis.Conn { return redis.NewLoggingConn(c, log.New(io.Discard, "", 0), "") }, true},
+		"within another": {func(c redis.Conn) redis.Conn { return own{&own{c}} }, true},
+		"unbuffered": {func(c redis.Conn) redis.Conn {
+			nc, _ := within(c)
+			return &unbuffered{c, nc}
+		}, true},
 		"without a conn":  {func(redis.Conn) redis.Conn { return own{} }, false},
 		"of other's make": {func(redis.Conn) redis.Conn { return bare{} }, false},
 	} {

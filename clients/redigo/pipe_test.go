@@ -235,29 +235,31 @@ func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
 	}
 }
 
-// An error that only speaks of the server's state is no refusal.
+// An error that only speaks of the server's state is no refusal; nor is one behind which the server hangs up.
 func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 	t.Parallel()
-	for _, said := range []string{"-BUSY Redis is busy running a script", "-DENIED protected"} {
+	for said, hangsUp := range map[string]bool{"-BUSY Redis is busy running a script": false, "-DENIED protected": true, "-ERR go away": true} {
 		bubbled(t, said, func(t *testing.T) {
 			first := func(c *nodetest.Conn, cmd []string) {
 				if c.ID > 1 {
 					c.Plain(cmd)
 					return
 				}
-				c.Say("%s\r\n", said)
-				if said == "-DENIED protected" {
+				if c.Say("%s\r\n", said); hangsUp {
 					time.Sleep(time.Millisecond) // the client reads that first
 					c.Close()
 				}
 			}
+			if n, f := nodeOn(t, first); said != "-ERR go away" { // which forbids CLIENT INFO, that a subscription can do without
+				_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
+				want(t, "Subscribe", err, strategy.ErrUnsent)
+				if time.Sleep(time.Second); f.Open() > 0 {
+					t.Error("the connection for subscriptions is open")
+				}
+			}
 			n, _ := nodeOn(t, first)
-			_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
-			want(t, "Subscribe", err, strategy.ErrUnsent)
-			n, _ = nodeOn(t, first)
-			_, err = n.Do(t.Context(), soon(), "SET", "k")
-			want(t, "Do", err, strategy.ErrUnsent)
-			if !strings.Contains(err.Error(), said[1:]) {
+			_, err := n.Do(t.Context(), soon(), "SET", "k")
+			if want(t, "Do", err, strategy.ErrUnsent); !strings.Contains(err.Error(), said[1:]) {
 				t.Errorf("Do = %v, want the server's words", err)
 			}
 			if echo(t, n, "now"); !n.Ordered() {
@@ -332,32 +334,6 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 			want(t, "Do on nonsense in the place of a reply to "+when, err, kind)
 			echo(t, n, "after")
 		}
-	})
-}
-
-// An array is its caller's as soon as that has been woken: the reader, which looks for a
-// READONLY in it, has done with it by then. The race detector tells.
-func TestArrayIsItsCallersAlone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] == "LIST" {
-				c.Say("*3\r\n+a\r\n+b\r\n+%s\r\n", cmd[1])
-				return
-			}
-			c.Plain(cmd)
-		})
-		var wg sync.WaitGroup
-		for c := range 16 {
-			wg.Go(func() {
-				for i := range 50 {
-					own := fmt.Sprint(c, "-", i)
-					if r, err := n.Do(t.Context(), soon(), "LIST", own); err != nil || fmt.Sprintf("%s", r) != "[a b "+own+"]" {
-						t.Errorf("LIST %s = %s, %v", own, r, err)
-					}
-				}
-			})
-		}
-		wg.Wait()
 	})
 }
 

@@ -2,7 +2,9 @@
 package redigonode
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
@@ -46,6 +48,9 @@ func TestProxy(t *testing.T) {
 			if c.kind != nil {
 				return
 			}
+			if synctest.Wait(); f.Open() != 1 {
+				t.Errorf("%d connections are open, want 1", f.Open())
+			}
 			before := n.Probe(t.Context(), soon())
 			if got := n.Probe(t.Context(), soon()); got != before {
 				t.Errorf("Probe = %d, want %d as before: it loses no connection", got, before)
@@ -61,6 +66,9 @@ func TestProxy(t *testing.T) {
 			}
 			echo(t, n, "again")
 			wantDials(t, f, c.dials+3) // a session's, a subscription's, and one in place of the lost
+			if _, err := n.Do(t.Context(), soon(), "CLIENT", "LIST"); name == "hangs up" && !strings.Contains(err.Error(), "perhaps a proxy that does not know CLIENT") {
+				t.Errorf("CLIENT LIST = %v, want it to tell of the proxy", err)
+			}
 		})
 	}
 }

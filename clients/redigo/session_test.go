@@ -265,6 +265,14 @@ func TestSessionIsRefusedItsOwnCommands(t *testing.T) {
 // Nothing begins for a caller who is refused at the first word, or comes too late.
 func TestSessionThatCannotBegin(t *testing.T) {
 	t.Parallel()
+	bubbled(t, "too late", func(t *testing.T) {
+		n, f := nodeOn(t, (*nodetest.Conn).Plain)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		want(t, "Session", lend(ctx, n, soon()), strategy.ErrUnsent, context.Canceled)
+		synctest.Wait()
+		wantDials(t, f, 0)
+	})
 	bubbled(t, "hung up on", func(t *testing.T) {
 		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) { c.Close() })
 		want(t, "Session", lend(t.Context(), n, soon()), strategy.ErrUnsent)

@@ -73,6 +73,12 @@ func bubble(t *testing.T, test func(t *testing.T, f *fake), startup ...string) {
 	})
 }
 
+// bubbled is bubble in a subtest.
+func bubbled(t *testing.T, name string, test func(t *testing.T, f *fake), startup ...string) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, test, startup...) })
+}
+
 func (f *fake) pool(addr string, _ ...redis.DialOption) (*redis.Pool, error) {
 	switch addr {
 	case "no:1":

@@ -57,6 +57,24 @@ func session(cmds ...string) call {
 	}
 }
 
+// subscribe is a subscription that is stopped again.
+func subscribe(ctx context.Context, f *fake, _ time.Time) (any, error) {
+	stop, err := f.Subscribe(ctx, "k", func([]byte, error) {})
+	if err == nil {
+		stop()
+	}
+	return nil, err
+}
+
+// within gives a call another time.
+func within(limit time.Duration, c call) call {
+	return func(ctx context.Context, f *fake, due time.Time) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return c(ctx, f, due)
+	}
+}
+
 func past(c call) call {
 	return func(ctx context.Context, f *fake, _ time.Time) (any, error) { return c(ctx, f, time.Now()) }
 }
@@ -65,15 +83,6 @@ func cancelled(c call) call {
 	return func(ctx context.Context, f *fake, due time.Time) (any, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
-		return c(ctx, f, due)
-	}
-}
-
-// giveUp cancels a call after half of its time.
-func giveUp(c call) call {
-	return func(ctx context.Context, f *fake, due time.Time) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, time.Until(due)/2)
-		defer cancel()
 		return c(ctx, f, due)
 	}
 }
@@ -101,6 +110,12 @@ type route struct {
 	moved   bool // the order is lost
 }
 
+// slowly: it takes four seconds until the layout is there, and as many for the next, as its server is not.
+var slowly = []say{
+	{to: "a:1 CLUSTER", reply: slots("0-16383 x:1"), after: 4 * time.Second, times: 1},
+	{to: "a:1 CLUSTER", reply: slots("0-16383 b:1"), after: 4*time.Second - askEvery, times: 1},
+}
+
 var routes = []route{
 	{name: "its server is asked", call: getK, log: "a:1 CLUSTER SLOTS, a:1 GET k", reply: "OK"},
 	{name: "a refusal is the caller's", call: getK, says: []say{{to: "a:1 GET", reply: "-ERR no", times: ever}},
@@ -125,7 +140,7 @@ var routes = []route{
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "no pool", elapsed: askEvery},
 	{name: "keys on their way for ever", call: getK, says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever, after: mostPause / 2}},
 		log: "many", is: []error{strategy.ErrRefused, os.ErrDeadlineExceeded}, words: "TRYAGAIN", elapsed: time.Second},
-	{name: "keys on their way, until the caller goes", call: giveUp(getK), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
+	{name: "keys on their way, until the caller goes", call: within(time.Second/2, getK), says: []say{{to: "a:1 GET", reply: "-TRYAGAIN later", times: ever}},
 		log: "many", is: []error{strategy.ErrRefused, context.DeadlineExceeded}, words: "TRYAGAIN", elapsed: time.Second / 2},
 
 	{name: "another has taken over", call: getK, layouts: []string{"0-16383 x:1", "0-16383 b:1"},
@@ -152,6 +167,26 @@ var routes = []route{
 		log: "a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "a:1: CLUSTER SLOTS: an unexpected reply: int64"},
 	{name: "it may not tell", call: getK, says: []say{{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}, {to: "a:1 GET", reply: movedB, times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 GET k", reply: "OK"},
+
+	{name: "the layout is not told by then", call: getK, says: []say{{to: "a:1 CLUSTER", reply: silence, times: ever}},
+		log: "a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "the server of the slot is not known", elapsed: time.Second},
+	{name: "the layout is not told before the caller goes", call: within(time.Second/2, getK), says: []say{{to: "a:1 CLUSTER", reply: silence, times: ever}},
+		log: "a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "the server of the slot is not known", elapsed: time.Second / 2},
+	{name: "what order needs is forbidden", call: getK, says: []say{{to: "a:1 CLIENT KILL", reply: "-NOPERM no", times: ever}},
+		log: "a:1 CLUSTER SLOTS, a:1 GET k", reply: "OK", moved: true},
+
+	{name: "subscription: refused, and not tried again", call: subscribe, says: []say{{to: "a:1 SUBSCRIBE", reply: "-NOPERM no", times: ever}},
+		log: "a:1 CLUSTER SLOTS, a:1 SUBSCRIBE k", is: []error{strategy.ErrRefused}, words: "NOPERM"},
+	{name: "subscription: not reached", call: subscribe, layouts: []string{"0-16383 x:1"},
+		log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "x:1: ", elapsed: askEvery},
+	{name: "subscription: another has taken over", call: subscribe, layouts: []string{"0-16383 x:1", "0-16383 b:1"},
+		log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS, b:1 SUBSCRIBE k, b:1 UNSUBSCRIBE k", elapsed: askEvery, moved: true},
+	{name: "subscription: nobody tells whose it is", call: subscribe, startup: []string{"x:1"}, is: []error{strategy.ErrUnsent}, words: "nobody listens"},
+	{name: "subscription: five seconds without a deadline", call: subscribe, says: slowly, log: "many",
+		is: []error{strategy.ErrUnsent}, elapsed: confirmLimit},
+	{name: "subscription: until an early deadline", call: within(time.Second, subscribe), says: slowly, log: "many",
+		is: []error{strategy.ErrUnsent}, elapsed: time.Second},
+	{name: "subscription: until a late deadline", call: within(20*time.Second, subscribe), says: slowly, log: "many", elapsed: 8 * time.Second, moved: true},
 
 	{name: "script", call: eval("{k}1", "{k}2"), log: "a:1 CLUSTER SLOTS, a:1 EVALSHA HASH 2 {k}1 {k}2 arg", reply: "OK"},
 	{name: "script whose keys lie apart", call: eval("k", "j"), is: []error{strategy.ErrRefused}, words: "CROSSSLOT"},
@@ -192,44 +227,42 @@ var routes = []route{
 
 func TestRoutes(t *testing.T) {
 	for _, c := range routes {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(c.says...)
-				if c.layouts != nil {
-					f.layouts = c.layouts
+		bubbled(t, c.name, func(t *testing.T, f *fake) {
+			f.say(c.says...)
+			if c.layouts != nil {
+				f.layouts = c.layouts
+			}
+			reply, err := c.call(t.Context(), f, time.Now().Add(time.Second))
+			if took := f.elapsed(); took != c.elapsed {
+				t.Errorf("it took %v, want %v", took, c.elapsed)
+			}
+			synctest.Wait()
+			log := strings.ReplaceAll(f.log(), one.Hash(), "HASH")
+			if c.log != "many" && !strings.EqualFold(log, c.log) {
+				t.Errorf("the servers were asked:\n%s, want:\n%s", log, c.log)
+			}
+			if said, _ := reply.([]byte); string(said) != c.reply {
+				t.Errorf("the reply is %q, want %q", said, c.reply)
+			}
+			if (err == nil) != (c.is == nil) {
+				t.Fatalf("the error is %v, want %v", err, c.is)
+			}
+			for _, is := range c.is {
+				if !errors.Is(err, is) {
+					t.Errorf("the error is %v, want %v", err, is)
 				}
-				reply, err := c.call(t.Context(), f, time.Now().Add(time.Second))
-				if took := f.elapsed(); took != c.elapsed {
-					t.Errorf("it took %v, want %v", took, c.elapsed)
-				}
-				synctest.Wait()
-				log := strings.ReplaceAll(f.log(), one.Hash(), "HASH")
-				if c.log != "many" && !strings.EqualFold(log, c.log) {
-					t.Errorf("the servers were asked:\n%s, want:\n%s", log, c.log)
-				}
-				if said, _ := reply.([]byte); string(said) != c.reply {
-					t.Errorf("the reply is %q, want %q", said, c.reply)
-				}
-				if (err == nil) != (c.is == nil) {
-					t.Fatalf("the error is %v, want %v", err, c.is)
-				}
-				for _, is := range c.is {
-					if !errors.Is(err, is) {
-						t.Errorf("the error is %v, want %v", err, is)
-					}
-				}
-				if err != nil && !strings.Contains(err.Error(), c.words) {
-					t.Errorf("the error is %v, want %q in it", err, c.words)
-				}
-				var said *strategy.ServerError
-				if errors.As(err, &said) && c.node != "" && said.Node != c.node {
-					t.Errorf("the error names %s, want %s", said.Node, c.node)
-				}
-				if f.Ordered() == c.moved {
-					t.Errorf("Ordered = %v, want %v", c.moved, !c.moved)
-				}
-			}, c.startup...)
-		})
+			}
+			if err != nil && !strings.Contains(err.Error(), c.words) {
+				t.Errorf("the error is %v, want %q in it", err, c.words)
+			}
+			var said *strategy.ServerError
+			if errors.As(err, &said) && c.node != "" && said.Node != c.node {
+				t.Errorf("the error names %s, want %s", said.Node, c.node)
+			}
+			if f.Ordered() == c.moved {
+				t.Errorf("Ordered = %v, want %v", c.moved, !c.moved)
+			}
+		}, c.startup...)
 	}
 }
 
@@ -246,16 +279,14 @@ func TestNobodyAnswers(t *testing.T) {
 // TestTryAgain: the request is sent again, after a pause each.
 func TestTryAgain(t *testing.T) {
 	for name, c := range map[string]call{"request": getK, "session": session("MULTI", "EXEC", "GET k"), "session, after DISCARD": session("MULTI", "DISCARD", "GET k")} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(say{to: "a:1 GET", reply: "-TRYAGAIN later", times: 2})
-				if _, err := c(t.Context(), f, soon()); err != nil {
-					t.Error(err)
-				}
-				if at := f.when("a:1 GET"); len(at) != 3 || at[1] == at[0] || at[2] == at[1] {
-					t.Errorf("GET came at %v, want three times, with pauses", at)
-				}
-			})
+		bubbled(t, name, func(t *testing.T, f *fake) {
+			f.say(say{to: "a:1 GET", reply: "-TRYAGAIN later", times: 2})
+			if _, err := c(t.Context(), f, soon()); err != nil {
+				t.Error(err)
+			}
+			if at := f.when("a:1 GET"); len(at) != 3 || at[1] == at[0] || at[2] == at[1] {
+				t.Errorf("GET came at %v, want three times, with pauses", at)
+			}
 		})
 	}
 }
@@ -311,48 +342,33 @@ func TestPause(t *testing.T) {
 // TestSessionRunsOnce: what fn returns is the caller's, also if it is a redirection.
 func TestSessionRunsOnce(t *testing.T) {
 	for name, says := range map[string][]say{"at home": nil, "asked once": {{to: "a:1 EXISTS", reply: askB, times: ever}}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(says...)
-				calls := 0
-				own := refused("MOVED 7629 c:1")
-				err := f.Session(t.Context(), soon(), "k", func(driver.Conn) error { calls++; return own })
-				if calls != 1 || !errors.Is(err, own) {
-					t.Errorf("fn was called %d times, and Session = %v, want once, and %v", calls, err, own)
-				}
-			})
+		bubbled(t, name, func(t *testing.T, f *fake) {
+			f.say(says...)
+			calls := 0
+			own := refused("MOVED 7629 c:1")
+			err := f.Session(t.Context(), soon(), "k", func(driver.Conn) error { calls++; return own })
+			if calls != 1 || !errors.Is(err, own) {
+				t.Errorf("fn was called %d times, and Session = %v, want once, and %v", calls, err, own)
+			}
 		})
 	}
-}
-
-// TestSessionNotReached: fn is not called where nobody has answered.
-func TestSessionNotReached(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fake) {
-		f.say(say{to: "a:1 EXISTS", reply: hangUp, times: ever})
-		f.Session(t.Context(), soon(), "k", func(driver.Conn) error { //nolint:errcheck // TestRoutes has it
-			t.Error("fn was called")
-			return nil
-		})
-	})
 }
 
 // TestLearnt: what was learnt of one call is so for the next.
 func TestLearnt(t *testing.T) {
 	for name, c := range map[string]call{"request": getK, "session": session("GET k"), "script": eval("k")} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(say{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}, say{to: "a:1 GET", reply: movedB, times: ever}, say{to: "a:1 EVAL", reply: movedB, times: ever})
-				for range 2 {
-					c(t.Context(), f, soon()) //nolint:errcheck // the session's first is refused
-				}
-				if n := len(f.when("a:1 GET")) + len(f.when("a:1 EVALSHA")); n != 1 {
-					t.Errorf("a was asked %d times, want once: it had said that the slot is b's", n)
-				}
-				<-time.After(time.Second)
-				if n := len(f.when("a:1 CLUSTER")) + len(f.when("b:1 CLUSTER")); n != 1 {
-					t.Errorf("CLUSTER SLOTS was asked %d times, want once: it is forbidden", n)
-				}
-			})
+		bubbled(t, name, func(t *testing.T, f *fake) {
+			f.say(say{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}, say{to: "a:1 GET", reply: movedB, times: ever}, say{to: "a:1 EVAL", reply: movedB, times: ever})
+			for range 2 {
+				c(t.Context(), f, soon()) //nolint:errcheck // the session's first is refused
+			}
+			if n := len(f.when("a:1 GET")) + len(f.when("a:1 EVALSHA")); n != 1 {
+				t.Errorf("a was asked %d times, want once: it had said that the slot is b's", n)
+			}
+			<-time.After(time.Second)
+			if n := len(f.when("a:1 CLUSTER")) + len(f.when("b:1 CLUSTER")); n != 1 {
+				t.Errorf("CLUSTER SLOTS was asked %d times, want once: it is forbidden", n)
+			}
 		})
 	}
 }

@@ -38,24 +38,22 @@ func TestRetired(t *testing.T) {
 			return f.Subscribe(ctx, "k", func([]byte, error) {})
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(c.says...)
-				f.tell(c.layout)
-				if _, err := c.use(t.Context(), f, soon()); err != nil {
-					t.Fatal(err)
-				}
-				f.tell("0-16383 c:1")
-				f.ask(t)
-				synctest.Wait()
-				if open := f.servers["a:1"].Open(); open > 0 {
-					t.Errorf("%d connections are left to a server that has gone", open)
-				}
-				f.wantGet(t, "k")
-				f.tell("0-16383 a:1") // it is back
-				f.ask(t)
-				f.wantGet(t, "k")
-			})
+		bubbled(t, name, func(t *testing.T, f *fake) {
+			f.say(c.says...)
+			f.tell(c.layout)
+			if _, err := c.use(t.Context(), f, soon()); err != nil {
+				t.Fatal(err)
+			}
+			f.tell("0-16383 c:1")
+			f.ask(t)
+			synctest.Wait()
+			if open := f.servers["a:1"].Open(); open > 0 {
+				t.Errorf("%d connections are left to a server that has gone", open)
+			}
+			f.wantGet(t, "k")
+			f.tell("0-16383 a:1") // it is back
+			f.ask(t)
+			f.wantGet(t, "k")
 		})
 	}
 }
@@ -149,24 +147,6 @@ func TestOneInquiry(t *testing.T) {
 	})
 }
 
-// TestInquiryGivenUp: its callers leave when they have to.
-func TestInquiryGivenUp(t *testing.T) {
-	for name, c := range map[string]call{"due": getK, "cancelled": giveUp(getK)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(say{to: "a:1 CLUSTER", reply: silence, times: ever})
-				want := time.Second
-				if name == "cancelled" {
-					want /= 2
-				}
-				if _, err := c(t.Context(), f, f.start.Add(time.Second)); !errors.Is(err, strategy.ErrUnsent) || !strings.Contains(err.Error(), "the server of the slot is not known") || f.elapsed() != want {
-					t.Errorf("GET: %v after %v, want ErrUnsent after %v", err, f.elapsed(), want)
-				}
-			})
-		})
-	}
-}
-
 // TestOthersAreLeftAlone: when one has told of the cluster, the others that were asked are left alone.
 func TestOthersAreLeftAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
@@ -175,17 +155,6 @@ func TestOthersAreLeftAlone(t *testing.T) {
 			t.Errorf("the dial to a server that is silent was given up after %v, want %v", at, askNext)
 		}
 	}, "hang:1", "a:1")
-}
-
-// TestOrderForbidden: a node is not ordered if the server forbids what order needs.
-func TestOrderForbidden(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fake) {
-		f.say(say{to: "a:1 CLIENT KILL", reply: "-NOPERM no", times: ever})
-		f.wantGet(t, "k")
-		if f.Ordered() {
-			t.Error("Ordered = true, want false: CLIENT KILL is forbidden")
-		}
-	})
 }
 
 // TestProbeCounts: Probe asks each server in use, and adds up how often they were away.

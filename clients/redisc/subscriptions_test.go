@@ -2,7 +2,6 @@
 package rediscnode
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -101,34 +100,32 @@ func TestSubscriptionEnds(t *testing.T) {
 			f.wantGet(t, keyOf(1))
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(c.says...)
-				h, stop := f.subscribe(t, keyOf(1))
-				other, stopOther := f.subscribe(t, keyOf(0))
-				f.publish("a:1", keyOf(1), "one")
-				if f.noted() != 2 {
-					t.Errorf("%d subscriptions are noted, want 2", f.noted())
-				}
-				c.end(t, f, stop)
-				synctest.Wait()
-				if strings.Join(h.msgs, " ") != "one" {
-					t.Errorf("heard: %q, want one", h.msgs)
-				}
-				wantEnd(t, h, c.is, c.at)
-				if (len(other.errs) > 0) != c.another {
-					t.Errorf("the other subscription has heard %v, want an end: %v", other.errs, c.another)
-				}
-				if left := len(f.when("a:1 UNSUBSCRIBE " + keyOf(1))); !c.cut && left != 1 {
-					t.Errorf("the server has seen %d UNSUBSCRIBEs, want one", left)
-				}
-				stop()
-				stopOther()
-				wantEnd(t, h, c.is, c.at)
-				if f.noted() != 0 {
-					t.Errorf("%d subscriptions are noted at the end, want none", f.noted())
-				}
-			})
+		bubbled(t, name, func(t *testing.T, f *fake) {
+			f.say(c.says...)
+			h, stop := f.subscribe(t, keyOf(1))
+			other, stopOther := f.subscribe(t, keyOf(0))
+			f.publish("a:1", keyOf(1), "one")
+			if f.noted() != 2 {
+				t.Errorf("%d subscriptions are noted, want 2", f.noted())
+			}
+			c.end(t, f, stop)
+			synctest.Wait()
+			if strings.Join(h.msgs, " ") != "one" {
+				t.Errorf("heard: %q, want one", h.msgs)
+			}
+			wantEnd(t, h, c.is, c.at)
+			if (len(other.errs) > 0) != c.another {
+				t.Errorf("the other subscription has heard %v, want an end: %v", other.errs, c.another)
+			}
+			if left := len(f.when("a:1 UNSUBSCRIBE " + keyOf(1))); !c.cut && left != 1 {
+				t.Errorf("the server has seen %d UNSUBSCRIBEs, want one", left)
+			}
+			stop()
+			stopOther()
+			wantEnd(t, h, c.is, c.at)
+			if f.noted() != 0 {
+				t.Errorf("%d subscriptions are noted at the end, want none", f.noted())
+			}
 		})
 	}
 }
@@ -220,72 +217,6 @@ func TestSubscribedTooLate(t *testing.T) {
 			t.Errorf("b:1 was subscribed to %d times, want once", n)
 		}
 	})
-}
-
-// TestSubscribeFails: Subscribe reports a refusal, and does not try again. If it does not reach the master, it
-// asks the cluster for another.
-func TestSubscribeFails(t *testing.T) {
-	for name, c := range map[string]struct {
-		says    []say
-		layouts []string
-		startup []string
-		is      []error
-		words   string
-		log     string
-	}{
-		"refused": {says: []say{{to: "a:1 SUBSCRIBE", reply: "-NOPERM no", times: ever}}, layouts: []string{"0-16383 a:1"},
-			is: []error{strategy.ErrRefused}, words: "NOPERM", log: "a:1 CLUSTER SLOTS, a:1 SUBSCRIBE k"},
-		"not reached":              {layouts: []string{"0-16383 x:1"}, is: []error{strategy.ErrUnsent}, words: "x:1: ", log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS"},
-		"another has taken over":   {layouts: []string{"0-16383 x:1", "0-16383 b:1"}, log: "a:1 CLUSTER SLOTS, a:1 CLUSTER SLOTS, b:1 SUBSCRIBE k"},
-		"nobody tells whose it is": {startup: []string{"x:1"}, is: []error{strategy.ErrUnsent}, words: "nobody listens"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				f.say(c.says...)
-				f.layouts = c.layouts
-				stop, err := f.Subscribe(t.Context(), "k", func([]byte, error) {})
-				if (err == nil) != (c.is == nil) {
-					t.Fatalf("Subscribe = %v, want %v", err, c.is)
-				}
-				if err == nil {
-					defer stop()
-				} else if nodetest.Want(t, "Subscribe", err, c.is...); !strings.Contains(err.Error(), c.words) {
-					t.Errorf("Subscribe = %v, want %q in it", err, c.words)
-				}
-				if got := f.log(); got != c.log {
-					t.Errorf("asked: %s, want %s", got, c.log)
-				}
-			}, c.startup...)
-		})
-	}
-}
-
-// TestSubscribeUntil: its ctx bounds Subscribe; five seconds do where that has no deadline.
-func TestSubscribeUntil(t *testing.T) {
-	for name, c := range map[string]struct{ limit, want time.Duration }{
-		"no deadline": {0, confirmLimit}, "an early one": {time.Second, time.Second}, "a late one": {20 * time.Second, 8 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, f *fake) {
-				ctx := t.Context()
-				if c.limit > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, c.limit)
-					defer cancel()
-				}
-				// Four seconds until the layout is there, and as many for the next, as its server is not.
-				f.say(say{to: "a:1 CLUSTER", reply: slots("0-16383 x:1"), after: 4 * time.Second, times: 1})
-				f.say(say{to: "a:1 CLUSTER", reply: slots("0-16383 b:1"), after: 4*time.Second - askEvery, times: 1})
-				stop, err := f.Subscribe(ctx, "k", func([]byte, error) {})
-				if took := f.elapsed(); took != c.want || (err == nil) != (c.want == 8*time.Second) {
-					t.Errorf("Subscribe = %v after %v, want %v", err, took, c.want)
-				}
-				if err == nil {
-					stop()
-				}
-			})
-		})
-	}
 }
 
 // TestBrokenAndMoved: once fn has heard of the end, Subscribe does not make the subscription again, though its
