@@ -82,8 +82,8 @@ func poolOf(s *nodetest.Server) *redis.Pool {
 }
 
 // plainPool dials a real server without options, as a time-out costs a system call per command.
-func plainPool(t testing.TB, s *redistest.Server, maxIdle int) *redis.Pool {
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }, MaxIdle: maxIdle}
+func plainPool(t testing.TB, s *redistest.Server) *redis.Pool {
+	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }}
 	t.Cleanup(func() { pool.Close() })
 	return pool
 }
