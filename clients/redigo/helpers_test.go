@@ -13,7 +13,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 const generous = nodetest.Generous
@@ -22,6 +21,9 @@ var (
 	soon = nodetest.Soon
 	want = nodetest.Want
 )
+
+var release = driver.NewScript("release",
+	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
 
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
@@ -79,13 +81,6 @@ func poolOf(s *nodetest.Server) *redis.Pool {
 			return redis.NewConn(nc, 0, 0), nil
 		},
 	}
-}
-
-// plainPool dials a real server without options, as a time-out costs a system call per command.
-func plainPool(t testing.TB, s *redistest.Server) *redis.Pool {
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }}
-	t.Cleanup(func() { pool.Close() })
-	return pool
 }
 
 // dial is a Dial that knows no context.

@@ -492,24 +492,6 @@ func TestJointRefusal(t *testing.T) {
 			}
 		})
 	}
-	bubbled(t, "NOSCRIPT", func(t *testing.T) {
-		s := newStage(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] == "EVALSHA" {
-				c.Say("-NOSCRIPT No matching script.\r\n")
-				return
-			}
-			telling(c, cmd)
-		})
-		open := s.shut("gate")
-		crew := s.crew(3)
-		open(nil)
-		for _, c := range crew {
-			c.gets("s", "own")
-		}
-		if got := s.saw(); got[0] != all || len(got) == 1 || slices.ContainsFunc(got[1:], func(l string) bool { return !strings.HasPrefix(l, "1 EVAL tell ") }) {
-			t.Errorf("server saw %q, want them together, then EVAL", got)
-		}
-	})
 	// Who is refused by a replica is sent again, alone of those who shared the command, on another connection.
 	const readOnly = "-READONLY You can't write against a read only replica.\r\n"
 	for refused, said := range map[int]string{3: readOnly, 1: "*3\r\n:7\r\n" + readOnly + ":7\r\n"} {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,19 +34,6 @@ func TestSubscribeIsBounded(t *testing.T) {
 		close(let)
 		_, stop := nodetest.Subscribe(t, n, "c")
 		stop()
-	})
-	bubbled(t, "by a limit of its own", func(t *testing.T) {
-		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] == "CLIENT" {
-				c.Plain(cmd)
-			}
-		})
-		start := time.Now()
-		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
-		want(t, "Subscribe", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-		if took := time.Since(start); took != subscription.ConfirmLimit {
-			t.Errorf("Subscribe gave up after %v, want %v", took, subscription.ConfirmLimit)
-		}
 	})
 	bubbled(t, "by the end of the line", func(t *testing.T) {
 		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)

@@ -7,7 +7,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
+
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 var nodeSubject = nodetest.Subject{
 	Open: func(t *testing.T, o nodetest.Options) driver.Node {
