@@ -90,15 +90,11 @@ func plain(arg any) any {
 	case []byte:
 		return bytes.Clone(a)
 	case redis.Argument:
-		return plainValue(a.RedisArg())
+		v := a.RedisArg()
+		if _, again := v.(redis.Argument); again { // redigo prints it, too
+			return fmt.Sprint(v)
+		}
+		return plain(v)
 	}
 	return fmt.Sprint(arg)
-}
-
-// plainValue is what redigo makes of the value of a redis.Argument.
-func plainValue(v any) any {
-	if _, again := v.(redis.Argument); again {
-		return fmt.Sprint(v)
-	}
-	return plain(v)
 }

@@ -65,12 +65,7 @@ type dials struct {
 }
 
 // restart cancels those under way, so that another may begin at once.
-func (d *dials) restart() {
-	for _, a := range d.list {
-		a.abandon()
-	}
-	d.list, d.cancelled = nil, append(d.cancelled, d.list...)
-}
+func (d *dials) restart() { d.list, d.cancelled = nil, d.abandon() }
 
 // begin notes a new attempt, or returns nil if there are enough.
 func (d *dials) begin(patience time.Duration) (*attempt, context.Context) {

@@ -62,17 +62,18 @@ type stage struct {
 
 	seen  int // lines of the server's log
 	mu    sync.Mutex
-	gates map[string]chan error
+	gates map[string]chan struct{}
 }
 
 func newStage(t *testing.T, serve func(c *nodetest.Conn, cmd []string)) *stage {
-	s := &stage{T: t, f: nodetest.NewInMemory(t, serve), gates: map[string]chan error{}}
+	s := &stage{T: t, f: nodetest.NewInMemory(t, serve), gates: map[string]chan struct{}{}}
 	s.n = newNode(t, hook(s.f, func(h *hooked) {
 		h.send = func(c redis.ConnWithTimeout, cmd string, args ...any) error {
 			if gate := s.gate(args); gate != nil {
-				if err := <-gate; err != nil {
-					return err
-				}
+				<-gate
+			}
+			if slices.Contains(args, any("breaks")) {
+				return io.ErrClosedPipe
 			}
 			return c.Send(cmd, args...)
 		}
@@ -80,26 +81,26 @@ func newStage(t *testing.T, serve func(c *nodetest.Conn, cmd []string)) *stage {
 	return s
 }
 
-func (s *stage) gate(args []any) chan error {
+func (s *stage) gate(args []any) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.gates[fmt.Sprint(args...)]
 }
 
 // shut has a writer wait at this text. Who asks from now on waits in the queue behind it, until open lets the text be
-// written, or has that fail.
-func (s *stage) shut(text string) (open func(err error)) {
+// written.
+func (s *stage) shut(text string) (open func()) {
 	s.Helper()
 	if len(s.gates) == 0 {
 		echo(s.T, s.n, "dialled")
 	}
-	gate := make(chan error, 1)
+	gate := make(chan struct{})
 	s.mu.Lock()
 	s.gates[text] = gate
 	s.mu.Unlock()
 	begin(s.n, s.Context(), soon(), "ECHO", text)
 	synctest.Wait()
-	return func(err error) { gate <- err; synctest.Wait() }
+	return func() { close(gate); synctest.Wait() }
 }
 
 // A teller is a caller of tell.
@@ -204,7 +205,7 @@ func TestJointCommand(t *testing.T) {
 		for i, wish := range []string{"own", "refuse", "nil", "array", "mine"} {
 			crew = append(crew, s.ask(t.Context(), i, "s", wish))
 		}
-		open(nil)
+		open()
 		crew[0].gets("s", "own")
 		crew[1].fails("as you wish", strategy.ErrRefused)
 		if c := crew[2]; c.reply != nil || c.err != nil {
@@ -222,7 +223,7 @@ func TestJointCommand(t *testing.T) {
 		s := newStage(t, telling)
 		open := s.shut("gate")
 		crew := s.crew(2*mostJoined + 1)
-		open(nil)
+		open()
 		for _, c := range crew {
 			c.gets("s", "own")
 		}
@@ -250,7 +251,7 @@ func TestJointCommand(t *testing.T) {
 			echoes = append(echoes, begin(s.n, t.Context(), soon(), "ECHO", fmt.Sprint("e", i)))
 			synctest.Wait()
 		}
-		open(nil)
+		open()
 		for i := range crew {
 			crew[i].gets(kind(i), "own")
 			wantReply(t, echoes[i], fmt.Sprint("e", i))
@@ -330,7 +331,7 @@ func TestNotJoint(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		open(nil)
+		open()
 		crew[0].gets("s", "own")
 		for who := 1; who < 4; who++ {
 			wantReply(t, outs[who], told(who, "s", "own"))
@@ -363,16 +364,16 @@ func TestJointCallerLeaves(t *testing.T) {
 				}
 				next := s.ask(t.Context(), 9, "z", "own")
 				if from == "batch" { // the batch is made up, and its writer does not get on with what is before them
-					open(nil)
+					open()
 				}
 				cancel(cause)
 				for _, who := range leave {
 					crew[who].fails("", strategy.ErrUnsent, cause)
 				}
 				if from == "queue" {
-					open(nil)
+					open()
 				}
-				openNext(nil)
+				openNext()
 				for _, who := range stay {
 					crew[who].gets("s", "own")
 				}
@@ -400,7 +401,7 @@ func TestJointCallerLeaves(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stay, left := s.ask(t.Context(), 0, "s", "own"), s.ask(ctx, 1, "s", "own")
 		stayToo, next := s.ask(t.Context(), 2, "s", "own"), s.ask(t.Context(), 9, "z", "own")
-		open(nil)
+		open()
 		answer, answerNext := receive(t, "the command", held), receive(t, "the next", held)
 		cause := errors.New("I have to go")
 		cancel(cause) // a goroutine reads for all, so that it may leave
@@ -430,7 +431,7 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 			})
 			open := s.shut("gate")
 			crew := s.crew(3)
-			open(nil)
+			open()
 			for _, c := range crew {
 				c.fails("", strategy.ErrUnknown)
 			}
@@ -474,10 +475,13 @@ func TestJointRefusal(t *testing.T) {
 			for round, seen := range c.rounds {
 				open := s.shut(fmt.Sprint("gate", round))
 				crew := s.crew(3)
-				open(nil)
+				open()
 				for who, caller := range crew {
+					var said redis.Error
 					if slices.Contains(c.refused, who) {
-						caller.fails(strings.TrimSpace(c.said[1:]), strategy.ErrRefused)
+						if caller.fails(strings.TrimSpace(c.said[1:]), strategy.ErrRefused); !errors.As(caller.err, &said) {
+							t.Errorf("caller %d = %v, want the redis.Error in it", who, caller.err)
+						}
 					} else {
 						caller.gets("s", "own")
 					}
@@ -505,7 +509,7 @@ func TestJointRefusal(t *testing.T) {
 			})
 			open := s.shut("gate")
 			crew := s.crew(3)
-			open(nil)
+			open()
 			for who, c := range crew {
 				if refused == 3 || who == 1 {
 					c.gets("s", "own")
@@ -541,7 +545,7 @@ func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 			synctest.Wait()
 			open := s.shut("gate")
 			crew = append(crew, s.crew(3)...)
-			open(nil)
+			open()
 			for _, c := range crew {
 				c.gets("s", "own")
 			}
@@ -569,7 +573,7 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		open(nil)
+		open()
 		wantFailed(t, "a caller of a joint command", ended, strategy.ErrUnknown)
 		wantFailed(t, "the other", ended, strategy.ErrUnknown)
 		echo(t, s.n, "later")
@@ -578,19 +582,17 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 	bubbled(t, "writing", func(t *testing.T) {
 		s := newStage(t, telling)
 		open := s.shut("gate")
-		halfSent := []*teller{s.ask(t.Context(), 7, "half", "own"), s.ask(t.Context(), 8, "half", "own")}
-		fail := s.shut("here it breaks")
+		halfSent := []*teller{s.ask(t.Context(), 7, "breaks", "own"), s.ask(t.Context(), 8, "breaks", "own")}
 		crew := s.crew(2)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := s.ask(ctx, 2, "s", "own")
 		crew = append(crew, s.ask(t.Context(), 3, "s", "own"))
-		open(nil)
 		cause := errors.New("I have to go")
 		cancel(cause)
 		left.fails("", strategy.ErrUnsent, cause)
-		fail(io.ErrClosedPipe)
+		open()
 		for _, c := range halfSent {
-			c.fails("", strategy.ErrUnknown)
+			c.fails("", strategy.ErrUnknown, io.ErrClosedPipe)
 		}
 		for _, c := range crew {
 			c.gets("s", "own")

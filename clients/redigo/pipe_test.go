@@ -675,11 +675,14 @@ func TestReplicaIsLeftOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		replicas := 1
 		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-			if c.ID <= replicas && cmd[0] == "SET" {
+			switch {
+			case c.ID <= replicas && cmd[0] == "SET":
 				c.Say("-READONLY You can't write against a read only replica.\r\n")
-				return
+			case c.ID <= replicas && cmd[0] == "HELLO":
+				c.Hello("replica")
+			default:
+				c.Plain(cmd)
 			}
-			c.Plain(cmd)
 		})
 		set := func(key string, refused bool) {
 			t.Helper()
@@ -690,6 +693,9 @@ func TestReplicaIsLeftOnceASecond(t *testing.T) {
 		set("a", false)
 		replicas = 3
 		set("b", true)
+		if got := n.Probe(t.Context(), soon()); got != 1 {
+			t.Errorf("Probe = %d at a replica that has just been left, want 1", got)
+		}
 		time.Sleep(client.LeaveEvery)
 		set("c", true)
 		time.Sleep(client.LeaveEvery)
