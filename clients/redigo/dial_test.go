@@ -17,6 +17,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/client"
+	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -309,7 +310,7 @@ type bare struct {
 func (b bare) Close() error { b.closed.Store(true); return nil }
 func (bare) Err() error     { return nil }
 
-func TestAskOfABrokenConnection(t *testing.T) {
+func TestBrokenConnection(t *testing.T) {
 	t.Parallel()
 	for _, h := range []*hooked{
 		{send: func(redis.ConnWithTimeout, string, ...any) error { return io.ErrClosedPipe }},
@@ -320,6 +321,9 @@ func TestAskOfABrokenConnection(t *testing.T) {
 	} {
 		if _, err := ask(h, soon(), clientInfo); err != io.ErrClosedPipe {
 			t.Errorf("ask = %v, want %v", err, io.ErrClosedPipe)
+		}
+		if _, err := (listener{conn: h}).Write([]*subscription.Request{{Cmd: subscription.Ping}}); !errors.Is(err, errLost) || !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("Write = %v, want %v: %v", err, errLost, io.ErrClosedPipe)
 		}
 	}
 }
@@ -462,23 +466,6 @@ func TestNoProbeNextToAReader(t *testing.T) {
 		_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "two")
 		want(t, "Do", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
 		wantSeen(t, f, "1 ECHO one", "1 ECHO two")
-	})
-}
-
-// A probe that is not answered does not keep its caller.
-func TestProbeEndsWhenDue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] != "PING" {
-				c.Plain(cmd)
-			}
-		})
-		echo(t, n, "one")
-		age(n, probeAfter)
-		_, err := n.Do(t.Context(), time.Now().Add(50*time.Millisecond), "ECHO", "never")
-		want(t, "Do", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		echo(t, n, "two")
-		wantSeen(t, f, "1 ECHO one", "1 PING", "2 ECHO two")
 	})
 }
 

@@ -134,6 +134,23 @@ func (s *stage) crew(n int) (all []*teller) {
 	return all
 }
 
+// batch are n callers whose calls have been sent together.
+func (s *stage) batch(n int) []*teller {
+	s.Helper()
+	open := s.shut(fmt.Sprint("gate ", len(s.gates)))
+	crew := s.crew(n)
+	open()
+	return crew
+}
+
+// own fails the test unless each caller's answer is its own.
+func own(crew []*teller) {
+	for _, c := range crew {
+		c.s.Helper()
+		c.gets("s", "own")
+	}
+}
+
 func tellKeys(who int) []string { return []string{fmt.Sprint("a", who), fmt.Sprint("b", who)} }
 
 func told(who int, shared, own string) string {
@@ -221,12 +238,8 @@ func TestJointCommand(t *testing.T) {
 	})
 	bubbled(t, "limit", func(t *testing.T) {
 		s := newStage(t, telling)
-		open := s.shut("gate")
-		crew := s.crew(2*mostJoined + 1)
-		open()
-		for _, c := range crew {
-			c.gets("s", "own")
-		}
+		crew := s.batch(2*mostJoined + 1)
+		own(crew)
 		var sizes []string
 		for _, l := range s.saw() {
 			sizes = append(sizes, strings.Fields(l)[3])
@@ -429,9 +442,7 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 				}
 				telling(c, cmd)
 			})
-			open := s.shut("gate")
-			crew := s.crew(3)
-			open()
+			crew := s.batch(3)
 			for _, c := range crew {
 				c.fails("", strategy.ErrUnknown)
 			}
@@ -473,9 +484,7 @@ func TestJointRefusal(t *testing.T) {
 				telling(conn, cmd)
 			})
 			for round, seen := range c.rounds {
-				open := s.shut(fmt.Sprint("gate", round))
-				crew := s.crew(3)
-				open()
+				crew := s.batch(3)
 				for who, caller := range crew {
 					var said redis.Error
 					if slices.Contains(c.refused, who) {
@@ -507,9 +516,7 @@ func TestJointRefusal(t *testing.T) {
 				}
 				telling(c, cmd)
 			})
-			open := s.shut("gate")
-			crew := s.crew(3)
-			open()
+			crew := s.batch(3)
 			for who, c := range crew {
 				if refused == 3 || who == 1 {
 					c.gets("s", "own")
@@ -546,9 +553,7 @@ func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 			open := s.shut("gate")
 			crew = append(crew, s.crew(3)...)
 			open()
-			for _, c := range crew {
-				c.gets("s", "own")
-			}
+			own(crew)
 			s.wantSaw(each(0, 1, 2, 0, 1, 2)...)
 		})
 	}
@@ -594,9 +599,7 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 		for _, c := range halfSent {
 			c.fails("", strategy.ErrUnknown, io.ErrClosedPipe)
 		}
-		for _, c := range crew {
-			c.gets("s", "own")
-		}
+		own(crew)
 		s.wantSaw("2 CLIENT KILL ID 1 ADDR client:1", "2"+together(0, 1, 3)[1:])
 	})
 }

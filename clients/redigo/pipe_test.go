@@ -82,20 +82,6 @@ func TestLeaderLeavesAtTheNextReply(t *testing.T) {
 	})
 }
 
-// A reply that is there is the truth, also when the context has ended meanwhile.
-func TestLeaderKeepsItsReply(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, _, held := holding(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		out := hold(n, ctx, soon())
-		c := receive(t, "HOLD", held)
-		synctest.Wait() // the caller reads
-		cancel()
-		c.Bulk("reply")
-		wantReply(t, out, "reply")
-	})
-}
-
 // Each leaves when due, in whichever order they came.
 func TestEachLeavesWhenDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -211,28 +197,26 @@ func TestOlderDialKillsToo(t *testing.T) {
 	})
 }
 
-func TestRefusedIdentityOrKillEndsOrder(t *testing.T) {
-	t.Parallel()
-	for _, refuse := range []string{"CLIENT INFO", "ADDR 0.0.0.0:0", "ADDR client:1"} {
-		bubbled(t, refuse, func(t *testing.T) {
-			n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-				switch {
-				case strings.Contains(strings.Join(cmd, " "), refuse):
-					c.Say("-NOPERM this user has no permissions\r\n")
-				case cmd[0] != "HOLD":
-					c.Plain(cmd)
-				}
-			})
-			if !n.Ordered() {
-				t.Fatal("Ordered = false before anything was refused")
-			}
-			wantFailed(t, "leader without a reply", hold(n, t.Context(), time.Now().Add(500*time.Millisecond)), strategy.ErrUnknown)
-			echo(t, n, "works")
-			if n.Ordered() || n.pipe.toKill != nil {
-				t.Errorf("Ordered = %v, %d connections are still to be killed, want false, none", n.Ordered(), len(n.pipe.toKill))
+// A kill that is refused ends the order, and is not tried again.
+func TestRefusedKillEndsOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
+			switch {
+			case strings.HasSuffix(strings.Join(cmd, " "), "ADDR client:1"):
+				c.Say("-NOPERM this user has no permissions\r\n")
+			case cmd[0] != "HOLD":
+				c.Plain(cmd)
 			}
 		})
-	}
+		wantFailed(t, "leader without a reply", hold(n, t.Context(), time.Now().Add(time.Second)), strategy.ErrUnknown)
+		if !n.Ordered() {
+			t.Error("Ordered = false before anything was refused")
+		}
+		echo(t, n, "works")
+		if n.Ordered() || n.pipe.toKill != nil {
+			t.Errorf("Ordered = %v, %d connections are still to be killed, want false, none", n.Ordered(), len(n.pipe.toKill))
+		}
+	})
 }
 
 // An error that only speaks of the server's state is no refusal; nor is one behind which the server hangs up.
@@ -289,24 +273,10 @@ func TestUnexpectedReplyBelongsToNobody(t *testing.T) {
 	}
 }
 
-// A reply that nobody has asked for ends the pipe's connection, and the error has it; on the line for
-// subscriptions, where a farewell may come, it ends nothing.
+// A reply that nobody has asked for ends the pipe's connection, and the error has it.
 func TestUnaskedReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var sub *nodetest.Conn
-		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] == "SUBSCRIBE" {
-				sub = c
-			}
-			c.Plain(cmd)
-		})
-		h, stop := nodetest.Subscribe(t, n, "c")
-		defer stop()
-		sub.Say("-ERR by the way\r\n")
-		sub.Message("c", "on")
-		if got := receive(t, "a message", h.Msgs); got != "on" || len(h.Ends) > 0 {
-			t.Errorf("heard %q, and %d ends, want the message alone", got, len(h.Ends))
-		}
+		n, _ := nodeOn(t, (*nodetest.Conn).Plain)
 		echo(t, n, "x")
 		locked(n, func(p *pipe) {
 			w := p.wire
@@ -432,19 +402,19 @@ func TestHalf(t *testing.T) {
 		})
 		wantSeen(t, f, seen...)
 	})
-	for name, c := range map[string]struct {
-		w    *wire
-		n    int
-		want bool
+	for _, c := range []struct {
+		w      *wire
+		n      int
+		enough bool
 	}{
-		"Half":       {&wire{gathering: true, lastInFlight: 100}, 50, true},
-		"Less":       {&wire{gathering: true, lastInFlight: 100}, 49, false},
-		"Few":        {&wire{gathering: true, lastInFlight: 2}, leastHalf - 1, false},
-		"NoneWrites": {&wire{lastInFlight: 100}, 60, false},
-		"Retired":    {&wire{gathering: true, lastInFlight: 100, retired: true}, 60, false},
+		{&wire{gathering: true, lastInFlight: 100}, 50, true},
+		{&wire{gathering: true, lastInFlight: 100}, 49, false},
+		{&wire{gathering: true, lastInFlight: 2}, leastHalf - 1, false},
+		{&wire{lastInFlight: 100}, 60, false},
+		{&wire{gathering: true, lastInFlight: 100, retired: true}, 60, false},
 	} {
-		if got := c.w.gathered(c.n); got != c.want {
-			t.Errorf("%s: %d of %d are enough: %v, want %v", name, c.n, c.w.lastInFlight, got, c.want)
+		if got := c.w.gathered(c.n); got != c.enough {
+			t.Errorf("%d of %d, gathering %v, retired %v: enough = %v, want %v", c.n, c.w.lastInFlight, c.w.gathering, c.w.retired, got, c.enough)
 		}
 	}
 }
@@ -651,6 +621,7 @@ func TestLateReaderLeavesTheConnection(t *testing.T) {
 	})
 }
 
+// A reply that is there is the truth, also when the context has ended meanwhile; but what is to be sent then is not.
 func TestScriptIsNotSentForACallerWhoseContextEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -2,19 +2,16 @@
 package redigonode
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 func atRest(n *node) bool {
@@ -22,56 +19,20 @@ func atRest(n *node) bool {
 	return all == 1 && rest == 1
 }
 
-func TestSubscribeIsBounded(t *testing.T) {
-	t.Parallel()
-	bubbled(t, "while dialling", func(t *testing.T) {
-		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		n := newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { <-let; return dial(f) }})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		_, err := n.Subscribe(ctx, "c", func([]byte, error) {})
-		want(t, "Subscribe while dialling", err, strategy.ErrUnsent, context.DeadlineExceeded)
-		close(let)
-		_, stop := nodetest.Subscribe(t, n, "c")
-		stop()
-	})
-	bubbled(t, "by the end of the line", func(t *testing.T) {
-		f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		n := newNode(t, hook(f, func(h *hooked) {
-			h.send = func(c redis.ConnWithTimeout, cmd string, args ...any) error {
-				if cmd == "SUBSCRIBE" {
-					return io.ErrClosedPipe
-				}
-				return c.Send(cmd, args...)
-			}
-		}))
-		start := time.Now()
-		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) {})
-		want(t, "Subscribe", err, strategy.ErrUnknown, io.ErrClosedPipe)
-		if took := time.Since(start); took > 0 {
-			t.Errorf("Subscribe failed after %v, want at once", took)
-		}
-	})
-}
-
 // A server answers a PING in another way where nothing is subscribed any more.
 func TestPongAtRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-			switch cmd[0] {
-			case "UNSUBSCRIBE": // it comes late
-			case "PING":
-				c.Plain([]string{"UNSUBSCRIBE", "c"})
-				c.Say("+PONG\r\n")
-			default:
-				c.Plain(cmd)
+		c, err := dial(nodetest.NewInMemory(t, (*nodetest.Conn).Plain))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := listener{conn: c.(redis.ConnWithTimeout)}
+		defer l.Close()
+		for _, r := range []*subscription.Request{{Cmd: subscription.Ping}, {Cmd: subscription.Subscribe, Channel: "c"}, {Cmd: subscription.Ping}} {
+			_, err := l.Write([]*subscription.Request{r})
+			if e, failed := l.Read(0); errors.Join(err, failed) != nil || e.Cmd != r.Cmd || e.Channel != r.Channel {
+				t.Errorf("%s is answered %+v, %v, want an event of it", r.Cmd, e, errors.Join(err, failed))
 			}
-		})
-		_, stop := nodetest.Subscribe(t, n, "c")
-		stop()
-		time.Sleep(n.sub.PingEvery + time.Second)
-		if !atRest(n) || f.Seen("PING") != 1 || f.Open() != 1 {
-			t.Errorf("%d PINGs, %d connections, at rest: %v, want 1, 1, true", f.Seen("PING"), f.Open(), atRest(n))
 		}
 	})
 }
