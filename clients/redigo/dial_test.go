@@ -322,7 +322,8 @@ func TestBrokenConnection(t *testing.T) {
 		if _, err := ask(h, soon(), clientInfo); err != io.ErrClosedPipe {
 			t.Errorf("ask = %v, want %v", err, io.ErrClosedPipe)
 		}
-		if _, err := (listener{conn: h}).Write([]*subscription.Request{{Cmd: subscription.Ping}}); !errors.Is(err, errLost) || !errors.Is(err, io.ErrClosedPipe) {
+		_, err := listener{conn: h}.Write([]*subscription.Request{{Cmd: subscription.Ping}})
+		if !errors.Is(err, errLost) || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("Write = %v, want %v: %v", err, errLost, io.ErrClosedPipe)
 		}
 	}
@@ -477,8 +478,11 @@ func TestDuringTheTest(t *testing.T) {
 		during func(n *node)
 		seen   []string
 	}{
-		"panic":   {func(*node) { panic("the user's") }, []string{"1 ECHO one", "2 ECHO three"}},
-		"retired": {func(n *node) { n.pipe.killFirst(client.Identity{ID: "77", Addr: "session:1"}) }, []string{"1 ECHO one", "2 CLIENT KILL ID 77 ADDR session:1", "2 ECHO two", "2 ECHO three"}},
+		"panic": {func(*node) { panic("the user's") }, []string{"1 ECHO one", "2 ECHO three"}},
+		"retired": {
+			func(n *node) { n.pipe.killFirst(client.Identity{ID: "77", Addr: "session:1"}) },
+			[]string{"1 ECHO one", "2 CLIENT KILL ID 77 ADDR session:1", "2 ECHO two", "2 ECHO three"},
+		},
 	} {
 		bubbled(t, name, func(t *testing.T) {
 			n, f := nodeOn(t, (*nodetest.Conn).Plain)
@@ -586,8 +590,9 @@ func TestProxy(t *testing.T) {
 			}
 			echo(t, n, "again")
 			wantDials(t, f, c.dials+3) // a session's, a subscription's, and one in place of the lost
-			if _, err := n.Do(t.Context(), soon(), "CLIENT", "LIST"); name == "hangs up" && !strings.Contains(err.Error(), "perhaps a proxy that does not know CLIENT") {
-				t.Errorf("CLIENT LIST = %v, want it to tell of the proxy", err)
+			const hint = "perhaps a proxy that does not know CLIENT"
+			if _, err := n.Do(t.Context(), soon(), "CLIENT", "LIST"); name == "hangs up" && !strings.Contains(err.Error(), hint) {
+				t.Errorf("CLIENT LIST = %v, want %q in it", err, hint)
 			}
 		})
 	}

@@ -114,11 +114,11 @@ type teller struct {
 
 // ask has tell called with arguments by which the caller's answer is known: one that callers share, and its own. The
 // call waits in the queue then.
-func (s *stage) ask(ctx context.Context, who int, shared, own string) *teller {
+func (s *stage) ask(ctx context.Context, who int, shared, wish string) *teller {
 	s.Helper()
 	c := &teller{s: s, who: who, ended: make(chan struct{})}
 	go func() {
-		c.reply, c.err = s.n.Eval(ctx, soon(), tell, tellKeys(who), shared, 5, own, who)
+		c.reply, c.err = s.n.Eval(ctx, soon(), tell, tellKeys(who), shared, 5, wish, who)
 		close(c.ended)
 	}()
 	synctest.Wait()
@@ -143,8 +143,8 @@ func (s *stage) batch(n int) []*teller {
 	return crew
 }
 
-// own fails the test unless each caller's answer is its own.
-func own(crew []*teller) {
+// eachGetsIts fails the test unless each caller's answer is its own.
+func eachGetsIts(crew []*teller) {
 	for _, c := range crew {
 		c.s.Helper()
 		c.gets("s", "own")
@@ -153,16 +153,16 @@ func own(crew []*teller) {
 
 func tellKeys(who int) []string { return []string{fmt.Sprint("a", who), fmt.Sprint("b", who)} }
 
-func told(who int, shared, own string) string {
-	return fmt.Sprintf("a%d b%d %s 5 %s %d", who, who, shared, own, who)
+func told(who int, shared, wish string) string {
+	return fmt.Sprintf("a%d b%d %s 5 %s %d", who, who, shared, wish, who)
 }
 
 // gets fails the test unless the caller's answer is its own.
-func (c *teller) gets(shared, own string) {
+func (c *teller) gets(shared, wish string) {
 	c.s.Helper()
 	receive(c.s.T, fmt.Sprint("return of caller ", c.who), c.ended)
-	if b, _ := c.reply.([]byte); c.err != nil || string(b) != told(c.who, shared, own) {
-		c.s.Errorf("caller %d = %q, %v, want %q", c.who, c.reply, c.err, told(c.who, shared, own))
+	if b, _ := c.reply.([]byte); c.err != nil || string(b) != told(c.who, shared, wish) {
+		c.s.Errorf("caller %d = %q, %v, want %q", c.who, c.reply, c.err, told(c.who, shared, wish))
 	}
 }
 
@@ -239,7 +239,7 @@ func TestJointCommand(t *testing.T) {
 	bubbled(t, "limit", func(t *testing.T) {
 		s := newStage(t, telling)
 		crew := s.batch(2*mostJoined + 1)
-		own(crew)
+		eachGetsIts(crew)
 		var sizes []string
 		for _, l := range s.saw() {
 			sizes = append(sizes, strings.Fields(l)[3])
@@ -357,7 +357,9 @@ func TestNotJoint(t *testing.T) {
 // the answers of their own.
 func TestJointCallerLeaves(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string][]int{"first": {0}, "middle": {2}, "both ends": {0, 4}, "all but one": {0, 1, 3, 4}, "all": {0, 1, 2, 3, 4}} {
+	for name, leave := range map[string][]int{
+		"first": {0}, "middle": {2}, "both ends": {0, 4}, "all but one": {0, 1, 3, 4}, "all": {0, 1, 2, 3, 4},
+	} {
 		for _, from := range []string{"queue", "batch"} {
 			bubbled(t, name+" from the "+from, func(t *testing.T) {
 				s := newStage(t, telling)
@@ -453,10 +455,13 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 	}
 }
 
+func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)) }
+
 // Who is refused because of another's keys is asked for alone; any other refusal is everybody's.
 func TestJointRefusal(t *testing.T) {
 	t.Parallel()
 	all, one := together(0, 1, 2), each(0, 1, 2)
+	const crossSlot = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 	const noperm = "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n"
 	for name, c := range map[string]struct {
 		said    string
@@ -466,10 +471,10 @@ func TestJointRefusal(t *testing.T) {
 	}{
 		"of all": {"-OOM no memory\r\n", isScript, []int{0, 1, 2}, [2][]string{{all}, {all}}},
 		// From then on nothing is joined.
-		"several slots": {"-CROSSSLOT Keys in request don't hash to the same slot\r\n", func(cmd []string) bool { return isScript(cmd) && cmd[2] != "2" },
+		"several slots": {crossSlot, func(cmd []string) bool { return isScript(cmd) && cmd[2] != "2" },
 			nil, [2][]string{append([]string{all}, one...), one}},
 		// A script that a cluster refuses for its own keys is not asked for ever.
-		"own slots": {"-CROSSSLOT Keys in request don't hash to the same slot\r\n", isScript,
+		"own slots": {crossSlot, isScript,
 			[]int{0, 1, 2}, [2][]string{append([]string{all}, one...), one}},
 		// A name that one may not use does not keep the others from theirs.
 		"a key": {noperm, func(cmd []string) bool { return isScript(cmd) && slices.Contains(cmd, "a1") },
@@ -495,7 +500,8 @@ func TestJointRefusal(t *testing.T) {
 						caller.gets("s", "own")
 					}
 				}
-				if got := s.saw(); got[0] != seen[0] && seen[0] == all || !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(seen))) {
+				got := s.saw()
+				if seen[0] == all && got[0] != all || !slices.Equal(sorted(got), sorted(seen)) {
 					t.Errorf("round %d: server saw %q, want %q", round, got, seen)
 				}
 			}
@@ -553,7 +559,7 @@ func TestNothingIsJoinedBehindAProxy(t *testing.T) {
 			open := s.shut("gate")
 			crew = append(crew, s.crew(3)...)
 			open()
-			own(crew)
+			eachGetsIts(crew)
 			s.wantSaw(each(0, 1, 2, 0, 1, 2)...)
 		})
 	}
@@ -599,7 +605,7 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 		for _, c := range halfSent {
 			c.fails("", strategy.ErrUnknown, io.ErrClosedPipe)
 		}
-		own(crew)
+		eachGetsIts(crew)
 		s.wantSaw("2 CLIENT KILL ID 1 ADDR client:1", "2"+together(0, 1, 3)[1:])
 	})
 }

@@ -502,7 +502,7 @@ func TestWriterWhoseTimeIsOver(t *testing.T) {
 	})
 }
 
-// A connection that takes no more bytes is given up when its writer is due, and others do not wait for its end.
+// A connection that takes no further bytes is given up when its writer is due, and others do not wait for its end.
 func TestStuckWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, stuck, free, conns := nodetest.NewInMemory(t, (*nodetest.Conn).Plain), false, make(chan struct{}), 0

@@ -85,7 +85,7 @@ func TestMovesUnderLoad(t *testing.T) {
 			done := make(chan struct{})
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			hold := func(l strategy.Lock) error {
+			hold := func(n driver.Node, l strategy.Lock) error {
 				lease, err := l.Acquire(ctx)
 				if err != nil {
 					return err
@@ -99,7 +99,7 @@ func TestMovesUnderLoad(t *testing.T) {
 					}
 				}
 				holds.Add(1)
-				time.Sleep(time.Millisecond) // its work
+				n.Do(ctx, soon(), "PING", "") //nolint:errcheck // its work: whatever takes a while
 				inside.Add(-1)
 				if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 					return err
@@ -109,7 +109,8 @@ func TestMovesUnderLoad(t *testing.T) {
 			had := make([]int, contenders)
 			var all sync.WaitGroup
 			for i := range contenders {
-				l := locksOn(t, addrs(t), v.On, clienttest.Patient).NewLock(t.Name())
+				n := open(t, addrs(t)...)
+				l := clienttest.Strategy(t, v.On([]driver.Node{n}), clienttest.Patient).NewLock(t.Name())
 				all.Go(func() {
 					for {
 						select {
@@ -117,7 +118,7 @@ func TestMovesUnderLoad(t *testing.T) {
 							return
 						default:
 						}
-						if err := hold(l); err != nil {
+						if err := hold(n, l); err != nil {
 							t.Error(err)
 							return
 						}
@@ -197,7 +198,8 @@ func TestFailOver(t *testing.T) {
 				}
 			}
 			var acks *strategy.AcksError
-			if _, err := synced.NewLock("synced").TryAcquire(t.Context()); heard && err != nil || !heard && (!errors.As(err, &acks) || !errors.Is(err, strategy.ErrUnknown)) {
+			_, err := synced.NewLock("synced").TryAcquire(t.Context())
+			if heard && err != nil || !heard && (!errors.As(err, &acks) || !errors.Is(err, strategy.ErrUnknown)) {
 				t.Errorf("with Acks TryAcquire = %v, want it confirmed: %v", err, heard)
 			}
 			first := try(t, s, t.Name())
