@@ -201,39 +201,25 @@ func TestCloseEndsAll(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.wantGet(t, "k")
 		f.ask(t)
-		begun, goOn, ended, closed := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+		goOn, ended, closed, inquired := make(chan bool), false, false, make(chan error, 1)
 		go func() {
-			f.Session(t.Context(), soon(), "k", func(driver.Conn) error { //nolint:errcheck // fn returns none
-				close(begun)
-				<-goOn
-				return nil
-			})
-			close(ended)
+			f.Session(t.Context(), soon(), "k", func(driver.Conn) error { <-goOn; return nil }) //nolint:errcheck // fn returns none
+			ended = true
 		}()
-		<-begun
+		synctest.Wait()
 		at := f.elapsed()
-		inquired := make(chan error, 1)
 		go func() { inquired <- f.inquire(t.Context(), soon()) }() // it pauses
 		synctest.Wait()
-		go func() {
-			f.Close() //nolint:errcheck // it has none
-			close(closed)
-		}()
+		go func() { f.Close(); closed = true }() //nolint:errcheck // it has none
 		if err := <-inquired; !errors.Is(err, strategy.ErrClosed) || f.elapsed() != at {
 			t.Errorf("an inquiry under way ends with %v after %v, want ErrClosed at once", err, f.elapsed()-at)
 		}
-		synctest.Wait()
-		select {
-		case <-closed:
+		if synctest.Wait(); closed {
 			t.Error("Close has not waited for the session")
-		default:
 		}
 		close(goOn)
-		<-ended
-		<-closed
-		synctest.Wait()
-		if open := f.servers["a:1"].Open(); open > 0 {
-			t.Errorf("%d connections are left", open)
+		if synctest.Wait(); !ended || !closed || f.servers["a:1"].Open() > 0 {
+			t.Errorf("session over: %v, closed: %v, %d connections are left, want true, true, 0", ended, closed, f.servers["a:1"].Open())
 		}
 		if err := f.Close(); err != nil {
 			t.Errorf("Close again: %v", err)

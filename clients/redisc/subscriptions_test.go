@@ -3,7 +3,6 @@ package rediscnode
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,29 +12,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-// A hearer is what a subscription tells.
-type hearer struct {
-	msgs []string
-	errs []error
-}
-
-// subscribe subscribes, in the bubble of one test: what is heard is looked at when all rest.
-func (f *fake) subscribe(t *testing.T, channel string) (h *hearer, stop func()) {
-	t.Helper()
-	h = &hearer{}
-	stop, err := f.Subscribe(t.Context(), channel, func(msg []byte, err error) {
-		if err != nil {
-			h.errs = append(h.errs, err)
-		} else {
-			h.msgs = append(h.msgs, string(msg))
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, stop
-}
 
 // publish has a server tell a message to all who listen at it.
 func (f *fake) publish(addr, channel, msg string) {
@@ -88,7 +64,7 @@ func TestSubscriptionEnds(t *testing.T) {
 				f.Probe(t.Context(), soon())
 			}
 			f.ask(t) // what the probe has asked already
-			_, stopAgain := f.subscribe(t, keyOf(1))
+			_, stopAgain := nodetest.Subscribe(t, f, keyOf(1))
 			stopAgain()
 			synctest.Wait()
 			if got, want := f.log(), "a:1 CLUSTER SLOTS, b:1 SUBSCRIBE "+keyOf(1)+", b:1 UNSUBSCRIBE "+keyOf(1); got != want {
@@ -102,27 +78,27 @@ func TestSubscriptionEnds(t *testing.T) {
 	} {
 		bubbled(t, name, func(t *testing.T, f *fake) {
 			f.say(c.says...)
-			h, stop := f.subscribe(t, keyOf(1))
-			other, stopOther := f.subscribe(t, keyOf(0))
+			h, stop := nodetest.Subscribe(t, f, keyOf(1))
+			other, stopOther := nodetest.Subscribe(t, f, keyOf(0))
 			f.publish("a:1", keyOf(1), "one")
 			if f.noted() != 2 {
 				t.Errorf("%d subscriptions are noted, want 2", f.noted())
 			}
 			c.end(t, f, stop)
 			synctest.Wait()
-			if strings.Join(h.msgs, " ") != "one" {
-				t.Errorf("heard: %q, want one", h.msgs)
+			if got := nodetest.Receive(t, "a message", h.Msgs); got != "one" {
+				t.Errorf("heard %q, want one", got)
 			}
 			wantEnd(t, h, c.is, c.at)
-			if (len(other.errs) > 0) != c.another {
-				t.Errorf("the other subscription has heard %v, want an end: %v", other.errs, c.another)
+			if len(other.Ends) > 0 != c.another {
+				t.Errorf("the other subscription has heard %d ends, want an end: %v", len(other.Ends), c.another)
 			}
 			if left := len(f.when("a:1 UNSUBSCRIBE " + keyOf(1))); !c.cut && left != 1 {
 				t.Errorf("the server has seen %d UNSUBSCRIBEs, want one", left)
 			}
 			stop()
 			stopOther()
-			wantEnd(t, h, c.is, c.at)
+			wantEnd(t, h, nil, "")
 			if f.noted() != 0 {
 				t.Errorf("%d subscriptions are noted at the end, want none", f.noted())
 			}
@@ -130,52 +106,42 @@ func TestSubscriptionEnds(t *testing.T) {
 	}
 }
 
-// wantEnd checks what the hearer got at the end: one error of these kinds, from the server at. Where no
-// kinds are wanted, it got none.
-func wantEnd(t *testing.T, h *hearer, is []error, at string) {
+// wantEnd checks what a subscription has heard since it was looked at: one error of these kinds, from the server at. Where
+// no kinds are wanted, nothing.
+func wantEnd(t *testing.T, h nodetest.Heard, is []error, at string) {
 	t.Helper()
-	if is == nil {
-		if len(h.errs) > 0 {
-			t.Errorf("told %v after stop, want nothing", h.errs)
+	if is != nil {
+		end := nodetest.Receive(t, "the end", h.Ends)
+		nodetest.Want(t, "the end", end, is...)
+		var failed *strategy.ServerError
+		if errors.As(end, &failed); failed.Node != at {
+			t.Errorf("told by %s, want %s", failed.Node, at)
 		}
-		return
 	}
-	if len(h.errs) != 1 {
-		t.Fatalf("told %v, want one error", h.errs)
-	}
-	nodetest.Want(t, "the end", h.errs[0], is...)
-	var failed *strategy.ServerError
-	if errors.As(h.errs[0], &failed); failed.Node != at {
-		t.Errorf("told by %s, want %s", failed.Node, at)
+	if !h.Silent() {
+		t.Errorf("heard %d messages and %d ends behind its end, want nothing", len(h.Msgs), len(h.Ends))
 	}
 }
 
 // TestStopWaits: stop waits for fn, while fn hears of a move.
 func TestStopWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
-		told, goOn, stopped := make(chan bool), make(chan bool), make(chan bool)
-		stop, err := f.Subscribe(t.Context(), "k", func(_ []byte, err error) {
-			close(told)
-			<-goOn
-		})
+		goOn, told, stopped := make(chan bool), false, false
+		stop, err := f.Subscribe(t.Context(), "k", func([]byte, error) { told = true; <-goOn })
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.tell("0-16383 b:1")
 		f.ask(t)
-		<-told
-		go func() {
-			stop()
-			close(stopped)
-		}()
 		synctest.Wait()
-		select {
-		case <-stopped:
-			t.Error("stop has returned while fn runs")
-		default:
+		go func() { stop(); stopped = true }()
+		if synctest.Wait(); !told || stopped {
+			t.Errorf("fn has heard: %v, stop has returned while fn runs: %v, want true, false", told, stopped)
 		}
 		close(goOn)
-		<-stopped
+		if synctest.Wait(); !stopped {
+			t.Error("stop has not returned after fn")
+		}
 	})
 }
 
@@ -188,11 +154,11 @@ func TestMovedMeanwhile(t *testing.T) {
 			f.tell("0-16383 b:1")
 			f.inquire(t.Context(), soon()) //nolint:errcheck // what follows shows what came of it
 		}()
-		h, stop := f.subscribe(t, "k")
+		h, stop := nodetest.Subscribe(t, f, "k")
 		synctest.Wait()
 		f.publish("b:1", "k", "here")
-		if strings.Join(h.msgs, " ") != "here" || len(h.errs) > 0 {
-			t.Errorf("heard %q, %v, want here", h.msgs, h.errs)
+		if got := nodetest.Receive(t, "a message", h.Msgs); got != "here" || !h.Silent() {
+			t.Errorf("heard %q, and %d ends, want here alone", got, len(h.Ends))
 		}
 		if f.servers["a:1"].Open() > 0 {
 			t.Error("a:1 has gone, and is still connected to")
@@ -207,7 +173,7 @@ func TestSubscribedTooLate(t *testing.T) {
 		f.say(say{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}, say{to: "a:1 GET", reply: movedB, after: time.Second / 2, times: 1})
 		f.say(say{to: "a:1 SUBSCRIBE", after: time.Second, times: 1})
 		go f.get("k") //nolint:errcheck // MOVED
-		_, stop := f.subscribe(t, "k")
+		_, stop := nodetest.Subscribe(t, f, "k")
 		defer stop()
 		synctest.Wait()
 		if n := len(f.when("a:1 UNSUBSCRIBE k")); n != 1 {
@@ -240,14 +206,14 @@ func TestBrokenAndMoved(t *testing.T) {
 // TestMovedWhileClosing: from when Close has begun it is Close that tells subscriptions of their end.
 func TestMovedWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
-		h, _ := f.subscribe(t, "k")
+		h, _ := nodetest.Subscribe(t, f, "k")
 		f.node.mu.Lock()
 		f.closed = true
 		f.node.mu.Unlock()
 		f.moved(redisc.Slot("k"), "b:1")
 		synctest.Wait()
-		if len(h.errs) > 0 {
-			t.Errorf("told %v before Close does", h.errs)
+		if !h.Silent() {
+			t.Error("told before Close does")
 		}
 		f.Close() //nolint:errcheck // it has none
 		wantEnd(t, h, []error{strategy.ErrUnknown, strategy.ErrClosed}, "memory:1")
