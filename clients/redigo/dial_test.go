@@ -80,17 +80,18 @@ func TestDialsBegin(t *testing.T) {
 // back. Close waits a while for them, and what they bring later is closed.
 func TestHangingDials(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		let, closed := make(chan struct{}), false
+		let := make(chan struct{})
+		var closed atomic.Bool
 		f := nodetest.NewInMemory(t, func(c *nodetest.Conn, cmd []string) {
-			if c.Plain(cmd); closed {
+			if c.Plain(cmd); closed.Load() {
 				t.Errorf("%q was asked of a late connection", cmd)
 			}
 		})
 		var begun atomic.Int32
 		var late sync.WaitGroup
+		late.Add(maxDials + 2)
 		n := New(&redis.Pool{Dial: func() (redis.Conn, error) {
 			if begun.Add(1) <= maxDials+2 {
-				late.Add(1)
 				defer late.Done()
 				<-let
 			}
@@ -116,7 +117,7 @@ func TestHangingDials(t *testing.T) {
 		if err := n.Close(); err != nil || time.Since(start) != closeGrace {
 			t.Errorf("Close = %v after %v, want nil after %v", err, time.Since(start), closeGrace)
 		}
-		closed = true
+		closed.Store(true)
 		close(let)
 		late.Wait()
 		if synctest.Wait(); f.Dialled() != maxDials+3 || f.Open() != 0 {
@@ -199,11 +200,12 @@ func TestDialsEnd(t *testing.T) {
 func TestDialsToAReplicaAreGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
-		var hang []context.Context
+		hang := make(chan context.Context, 2) // those of the pipe's dial, and of the subscriber's: they are not heeded
 		n := newNode(t, &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-			if len(hang) < 2 { // of the pipe, and of the subscriber: they know no context
-				hang = append(hang, ctx)
+			select {
+			case hang <- ctx:
 				<-let
+			default:
 			}
 			return dial(f)
 		}})
@@ -221,8 +223,9 @@ func TestDialsToAReplicaAreGivenUp(t *testing.T) {
 		}
 		wantReply(t, begin(n, t.Context(), soon(), "ECHO", "y"), "y")
 		wantReply(t, asked, "x")
-		if took := time.Since(start); took > 0 || hang[0].Err() == nil || hang[1].Err() == nil {
-			t.Errorf("after %v the contexts of the dials say %v, %v, want their ends at once", took, hang[0].Err(), hang[1].Err())
+		first, second := <-hang, <-hang
+		if took := time.Since(start); took > 0 || first.Err() == nil || second.Err() == nil {
+			t.Errorf("after %v the contexts of the dials say %v, %v, want their ends at once", took, first.Err(), second.Err())
 		}
 		close(let)
 		if synctest.Wait(); f.Dialled() != 4 || f.Open() != 2 {
