@@ -1,3 +1,5 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
 // Tests what locks says of servers that locks cannot rely on: locks check, and the warnings of exec and inspect.
 package main
 
@@ -67,7 +69,6 @@ func TestCheckVotes(t *testing.T) {
 			t.Errorf("of a server that was emptied it says\n%s", said)
 		}
 	}
-	toolFor(t, nodes[0], "check", "--max-ttl", "10s").start().wantEnd(2, "--max-ttl with fairqueue: only redlock has it")
 }
 
 // TestUnreliable: a server that may evict keys, and a replica.

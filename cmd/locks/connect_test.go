@@ -4,68 +4,19 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
-
-func TestConnectMisuse(t *testing.T) {
-	dir := t.TempDir()
-	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, []byte("\nsecret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(redisVar, "")
-	for _, c := range []struct{ args, want string }{
-		{"inspect a", "which Redis? Give --redis or set REDIS_URL"},
-		{"inspect a --redis=", "an address without a host"},
-		{"inspect a --redis localhost:0", "an address without a host, or with a port that is none"},
-		{"inspect a --redis localhost:redis", "an address cannot be read"},
-		{"inspect a --redis http://localhost", "an address of another kind"},
-		{"inspect a --redis unix://relative", "a unix address without a path"},
-		{"inspect a --redis redis://localhost/x", "whose path is no database's number"},
-		{"inspect a --redis redis://localhost?password=secret", "an address with a ? or #"},
-		{"inspect a --redis redis://me:secret@localhost", "--redis has a password, and everybody on this machine can read arguments"},
-		{"inspect a --redis me:secret@localhost:6379", "--redis has a password"},
-		{"inspect a --redis me:secret@/tmp/redis.sock", "an address without a host"},
-		{"inspect a --redis redis://:sec%ret@localhost", "an address cannot be read"},
-		{"inspect a --redis me@localhost", "there is a user and no password"},
-		{"inspect a --redis localhost --user me", "there is a user and no password"},
-		{"inspect a --redis localhost --redis localhost", "fairqueue takes one server, --redis names 2"},
-		{"inspect a --redis localhost --strategy redlock", "redlock takes 3 servers or more, --redis names 1"},
-		{"inspect a --redis localhost --strategy nope", `there is no strategy "nope": there are setnxgetset, `},
-		{"inspect a --redis localhost --db -1", "--db is -1: allowed are 0 and more"},
-		{"inspect a --redis localhost --password-file " + empty, "the first line is empty"},
-		{"inspect a --redis localhost --password-file /there/is/none", "--password-file: open /there/is/none"},
-		{"inspect a --redis localhost --tls-ca " + empty, "--tls-ca without TLS"},
-		{"inspect a --redis localhost --tls --tls-ca " + empty, "there is no certificate in"},
-		{"inspect a --redis localhost --tls --tls-cert " + empty, "needs both --tls-cert and --tls-key"},
-		{"inspect a --redis localhost --tls --tls-cert " + empty + " --tls-key " + empty, "--tls-cert and --tls-key: "},
-		{"inspect a --redis /tmp/redis.sock --tls", "--tls with a Unix socket"},
-		{"inspect a b", "want the lock's name, and no other argument"},
-		{"release", "want the lock's name: locks release NAME"},
-	} {
-		errs := clitest.Misuse(t, rootCommand(), c.args, c.want)
-		if strings.Contains(errs, "sec") {
-			t.Errorf("locks %s: the password is in %q", c.args, errs)
-		}
-	}
-}
 
 func TestParseAddress(t *testing.T) {
 	for s, want := range map[string]address{
@@ -93,9 +44,7 @@ func TestPassword(t *testing.T) {
 	const password = "sword:fish@/?"
 	s := redistest.Own(t, redistest.Config{User: "angler", Password: password})
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte(password+"\r\nnot this\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.WriteFile(file, []byte(password+"\r\nnot this\n"), 0o600))
 	for name, c := range map[string]struct {
 		env   []string
 		args  []string
@@ -109,34 +58,30 @@ func TestPassword(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lock := newName(t)
-			c1 := toolFor(t, nil, append(append([]string{"exec", lock}, c.args...), "--", "sh", "-c", "echo in; cat; read x <&3; true")...)
-			c1.Env = append(c1.Env, c.env...)
-			c1.Stdin = strings.NewReader(c.stdin)
-			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
+			with := func(args ...string) *tool {
+				x := toolFor(t, nil, args...)
+				x.Env = append(x.Env, c.env...)
+				x.Stdin = strings.NewReader(c.stdin)
+				return x
 			}
-			c1.ExtraFiles = []*os.File{r}
-			c1.start().line()
+			holder := with(slices.Concat([]string{"exec", lock}, c.args, []string{"--", "sh", "-c", "echo in; cat; read x <&3; true"})...)
+			r, w, err := os.Pipe()
+			redistest.Must(t, err)
+			holder.ExtraFiles = []*os.File{r}
+			holder.start().line()
 			r.Close()
-			for _, pid := range append(strings.Fields(allChildren(c1.Process.Pid)), fmt.Sprint(c1.Process.Pid)) {
+			for _, pid := range append(strings.Fields(allChildren(holder.Process.Pid)), fmt.Sprint(holder.Process.Pid)) {
 				if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(line), "fish") {
 					t.Errorf("the list of processes has it: %q", line)
 				}
 			}
 			w.Close()
 			_, rest, _ := strings.Cut(c.stdin, "\n")
-			if out := c1.wantEnd(0); out != rest {
+			if out := holder.wantEnd(0); out != rest {
 				t.Errorf("the command read %q, want the rest, %q", out, rest)
 			}
-			for _, args := range [][]string{{"inspect", lock, "--json"}, {"release", lock, "--force"}} {
-				c2 := toolFor(t, nil, append(args, c.args...)...)
-				c2.Env = append(c2.Env, c.env...)
-				c2.Stdin = strings.NewReader(c.stdin)
-				out := c2.start().wantEnd(0)
-				if out == "" || strings.Contains(out, "fish") {
-					t.Errorf("%q: %q", args, out)
-				}
+			if out := with(append([]string{"inspect", lock, "--json"}, c.args...)...).start().wantEnd(0); out == "" || strings.Contains(out, "fish") {
+				t.Errorf("inspect says %q", out)
 			}
 		})
 	}
@@ -146,26 +91,11 @@ func TestPassword(t *testing.T) {
 func TestPasswordRefused(t *testing.T) {
 	t.Parallel()
 	s := redistest.Own(t, redistest.Config{User: "angler", Password: "right"})
-	quoting := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
-		defer c.Close()
-		b := make([]byte, 4096)
-		for {
-			n, err := c.Read(b)
-			if err != nil {
-				return
-			}
-			fmt.Fprintf(c, "-ERR unknown command 'AUTH', with args beginning with: %q \r\n", b[:n])
-		}
+	quoting := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+		c.Say("-ERR unknown command 'AUTH', with args beginning with: %q \r\n", cmd)
 	})
-	otherwise := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
-		defer c.Close()
-		b := make([]byte, 4096)
-		for {
-			if _, err := c.Read(b); err != nil {
-				return
-			}
-			fmt.Fprint(c, "-ERR who says <swordfishes>? I know no swordfishes\r\n")
-		}
+	otherwise := nodetest.NewServer(t, func(c *nodetest.Conn, _ []string) {
+		c.Say("-ERR who says <swordfishes>? I know no swordfishes\r\n")
 	})
 	closing := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { c.Close() })
 	silent := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
@@ -174,8 +104,8 @@ func TestPasswordRefused(t *testing.T) {
 		{s.Addr(), "angler", s.Addr() + ": not sent: user \"angler\": WRONGPASS"},
 		{s.Addr(), "", s.Addr() + ": not sent: user \"default\": WRONGPASS"},
 		{open.Addr(), "", "AUTH"}, // it asks for none
-		{quoting, "", "unknown command 'AUTH'"},
-		{otherwise, "", "ERR who says <***>? I know no ***"},
+		{quoting.Addr, "", "unknown command 'AUTH'"},
+		{otherwise.Addr, "", "ERR who says <***>? I know no ***"},
 		{closing, "", "not sent"},
 		{silent, "", ""},
 		{"127.0.0.1:1", "", "connection refused"},
@@ -198,9 +128,7 @@ func TestPasswordRefused(t *testing.T) {
 func listen(t *testing.T, network, at string, serve func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen(network, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -247,9 +175,7 @@ func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
 	dir, err := os.MkdirTemp("", "locks") // t.TempDir's path may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "redis.sock")
 	relay(t, "unix", path, s.Addr(), func() bool { return true })
@@ -262,13 +188,11 @@ func TestUnixSocket(t *testing.T) {
 func TestDatabase(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Own(t, redistest.Config{Database: 3}), newName(t)
-	c := toolFor(t, nil, "exec", name, "--redis", s.Addr(), "--db", "3", "--", "sh", "-c", "echo; read x")
-	in := c.input()
-	c.start().line()
+	c := hold(t, nil, 0, name, "--redis", s.Addr(), "--db", "3")
 	if !inspected(t, s, name).Held {
 		t.Error("it is not held in the database 3")
 	}
-	in.Close()
+	c.in.Close()
 	c.end()
 }
 
@@ -276,43 +200,21 @@ func TestDatabase(t *testing.T) {
 // the authority or the certificate are wrong.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	s := redistest.Own(t, redistest.Config{})
-	p := newAuthority(t)
-	server := p.issue(t, "redis.test")
-	client := p.issue(t, "client")
-	other := newAuthority(t)
-	if err := s.Put(t.Context(), map[string][]byte{"ca.pem": p.pem, "server.pem": server.cert, "server.key": server.key}); err != nil {
-		t.Skipf("not proven: that locks work over TLS: %v", err)
-	}
-	port, release, err := redistest.ForTests(t).ReservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
-	conn := s.Pool().Get()
-	defer conn.Close()
-	if _, err := conn.Do("CONFIG", "SET", "tls-ca-cert-file", "ca.pem", "tls-cert-file", "server.pem", "tls-key-file", "server.key",
-		"tls-auth-clients", "yes", "tls-port", port); err != nil {
-		t.Skipf("not proven: that locks work over TLS: the server has none: %v", err)
-	}
-	host, _, _ := net.SplitHostPort(s.Addr())
-	at := net.JoinHostPort(host, fmt.Sprint(port))
-	if c, err := net.DialTimeout("tcp", at, 5*time.Second); err != nil {
-		t.Skipf("not proven: that locks work over TLS: the port cannot be reached: %v", err)
-	} else {
-		c.Close()
-	}
-
+	authority, err := redistest.NewAuthority()
+	redistest.Must(t, err)
+	other, err := redistest.NewAuthority()
+	redistest.Must(t, err)
+	_, at := redistest.OwnTLS(t, authority, redistest.Config{})
+	clientCert, clientKey, err := authority.Issue("client", time.Time{})
+	redistest.Must(t, err)
 	dir := t.TempDir()
 	file := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
-	ca, cert, key := file("ca", p.pem), file("cert", client.cert), file("key", client.key)
-	all := []string{"--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "--tls-server-name", "redis.test"}
+	ca, cert, key := file("ca", authority.PEM), file("cert", clientCert), file("key", clientKey)
+	all := []string{"--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "--tls-server-name", "localhost"}
 	run := func(code int, says []string, redis string, flags ...string) {
 		t.Helper()
 		toolFor(t, nil, append(append([]string{"exec", newName(t), "--redis", redis}, flags...), "--", "true")...).start().wantEnd(code, says...)
@@ -320,62 +222,11 @@ func TestTLS(t *testing.T) {
 	run(0, nil, "rediss://"+at, all...)
 	run(0, nil, at, append(all, "--tls")...)
 	env := toolFor(t, nil, "exec", newName(t), "--", "true")
-	env.Env = append(env.Env, redisVar+"=rediss://"+at, caVar+"="+ca, certVar+"="+cert, keyVar+"="+key, nameVar+"=redis.test")
+	env.Env = append(env.Env, redisVar+"=rediss://"+at, caVar+"="+ca, certVar+"="+cert, keyVar+"="+key, nameVar+"=localhost")
 	env.start().wantEnd(0)
 
 	run(69, []string{"not other.test"}, "rediss://"+at, append(all, "--tls-server-name", "other.test")...)
-	run(69, []string{"unknown authority"}, "rediss://"+at, append(all, "--tls-ca", file("other", other.pem))...)
-	run(69, []string{""}, "rediss://"+at, "--tls-ca", ca, "--tls-server-name", "redis.test") // without a certificate
-	run(69, []string{""}, at, "--ttl", "3s")                                                 // without TLS
-}
-
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-type pair struct{ cert, key []byte }
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{key: key}
-	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
-}
-
-func (a *authority) issue(t *testing.T, name string) pair {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair{
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
+	run(69, []string{"unknown authority"}, "rediss://"+at, append(all, "--tls-ca", file("other", other.PEM))...)
+	run(69, []string{""}, "rediss://"+at, "--tls-ca", ca, "--tls-server-name", "localhost") // without a certificate
+	run(69, []string{""}, at, "--ttl", "3s")                                                // without TLS
 }

@@ -50,7 +50,7 @@ func TestExecWatcherKilled(t *testing.T) {
 	c := toolFor(t, s, "exec", name, "--", "sh", "-c", "trap 'echo told; exit' TERM; echo $$; while :; do sleep 0.1; done")
 	c.Env = append(c.Env, moveVar+"=1")
 	c.start().number()
-	watcher := watcherOf(t, c.Process.Pid)
+	watcher := watcherOf(c.Process.Pid)
 	if watcher == 0 {
 		t.Fatal("there is no watcher")
 	}

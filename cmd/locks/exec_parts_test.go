@@ -5,14 +5,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,11 +78,11 @@ func TestExecRelease(t *testing.T) {
 // the command is being ended.
 func TestExecHears(t *testing.T) {
 	var said lockedBuffer
-	e := &execution{name: "n", said: newTeller(&said)}
 	r, w, err := os.Pipe()
 	redistest.Must(t, err)
 	defer r.Close()
-	j := &job{e: e, lease: lapsed{deadline: time.Now().Add(time.Hour)}, watcher: &watcher{pid: -1, pipe: w}}
+	j := newJob(0, lapsed{deadline: time.Now().Add(time.Hour)}, &said)
+	j.watcher.pipe = w
 	fails := strategy.Event{Kind: strategy.EventRenewalFailed, Err: errors.New("why")}
 	renewed := strategy.Event{Kind: strategy.EventRenewed}
 	for _, n := range []strategy.Event{renewed, fails, fails, renewed, renewed, fails, renewed} {
@@ -92,24 +91,14 @@ func TestExecHears(t *testing.T) {
 	j.ending = true
 	j.hear(renewed)
 	w.Close()
-	e.said.end()
-	var words []string
-	for line := range strings.Lines(said.String()) {
-		words = append(words, strings.Join(strings.Fields(line)[1:4], " "))
-	}
-	const warns, again = "warning: the lock", "the lock is"
-	if want := []string{warns, again, warns, again}; !slices.Equal(words, want) {
+	j.e.said.end()
+	const news = "locks: warning: the lock cannot be renewed, and is held for 1h0m0s more: why\nlocks: the lock is renewed again\n"
+	if times := regexp.MustCompile(`59m59\.\d+s`).ReplaceAllString(said.String(), "1h0m0s"); times != news+news {
 		t.Errorf("it says\n%swant two warnings, and after each that the lock is renewed again", &said)
 	}
-	left := 0
-	for lines := bufio.NewScanner(r); lines.Scan(); left++ {
-		ms, err := strconv.Atoi(strings.TrimPrefix(lines.Text(), "left "))
-		if of := time.Duration(ms) * time.Millisecond; err != nil || of < 59*time.Minute || of > time.Hour {
-			t.Errorf("the watcher hears %q, want what is left of an hour", lines.Text())
-		}
-	}
-	if left != 4 {
-		t.Errorf("the watcher hears of %d renewals, want 4", left)
+	left, err := io.ReadAll(r)
+	if err != nil || !regexp.MustCompile(`^(left (3600000|3599\d\d\d)\n){4}$`).Match(left) {
+		t.Errorf("the watcher hears %q, want four times what is left of an hour", left)
 	}
 }
 
@@ -125,11 +114,7 @@ func TestExecObserves(t *testing.T) {
 			}
 		}
 	}()
-	select {
-	case <-over:
-	case <-time.After(patience):
-		t.Error("observe waits")
-	}
+	within(t, "observe does not wait", over)
 	if len(e.news) != cap(e.news) || len(e.who) != 1 {
 		t.Errorf("%d renewals and %d holders are kept, want the first 16, and one", len(e.news), len(e.who))
 	}
@@ -138,14 +123,14 @@ func TestExecObserves(t *testing.T) {
 // attempts is a lock whose first attempt fails, and for which one then waits.
 type attempts struct {
 	strategy.Lock
-	first  error
-	waited bool
+	first, then error
+	waited      bool
 }
 
 func (l *attempts) TryAcquire(context.Context) (strategy.Lease, error) { return nil, l.first }
-func (l *attempts) Acquire(ctx context.Context) (strategy.Lease, error) {
+func (l *attempts) Acquire(context.Context) (strategy.Lease, error) {
 	l.waited = true
-	return nil, context.Cause(ctx)
+	return nil, l.then
 }
 
 // TestExecWaits: for a lock that is held, and for a grant that came too late; for a server with --wait alone.
@@ -220,24 +205,37 @@ func (l elsewhere) Deadline() time.Time {
 	return time.Date(2026, 1, 2, 8, 49, 5, 678e6, time.FixedZone("Asia/Kathmandu", 5*3600+45*60))
 }
 
-// TestExecEnvironmentOfAnother: nothing is left of an exec around this one, whatever that had, and the deadline is UTC.
+// TestExecEnvironmentOfAnother: nothing is left of an exec around this one, whatever that had, and the deadline is UTC. What
+// says how to reach Redis stays, or goes with --no-redis-env.
 func TestExecEnvironmentOfAnother(t *testing.T) {
-	for _, name := range []string{"NAME", "TOKEN", "FENCE", "DEADLINE"} {
-		t.Setenv("LOCKS_"+name, "of another")
+	for _, name := range []string{"LOCKS_NAME", "LOCKS_TOKEN", "LOCKS_FENCE", "LOCKS_DEADLINE", "LOCKS_NAMES", "REDIS_OTHER", redisVar} {
+		t.Setenv(name, "others'")
 	}
-	t.Setenv("LOCKS_NAMES", "not ours")
+	private := []string{"REDIS_PASSWORD=", "REDIS_TLS_CA=", "REDIS_TLS_CERT=", "REDIS_TLS_KEY=", "REDIS_TLS_SERVER_NAME=", "REDIS_URL=others'", "REDIS_USER="}
+	for _, v := range private {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
 	for fence, want := range map[uint64][]string{
-		0: {"LOCKS_DEADLINE=2026-01-02T03:04:05.678Z", "LOCKS_NAME=n", "LOCKS_NAMES=not ours", "LOCKS_TOKEN=a token"},
-		7: {"LOCKS_DEADLINE=2026-01-02T03:04:05.678Z", "LOCKS_FENCE=7", "LOCKS_NAME=n", "LOCKS_NAMES=not ours", "LOCKS_TOKEN=a token"},
+		0: {"LOCKS_DEADLINE=2026-01-02T03:04:05.678Z", "LOCKS_NAME=n", "LOCKS_NAMES=others'", "LOCKS_TOKEN=a token", "REDIS_OTHER=others'"},
+		7: {"LOCKS_DEADLINE=2026-01-02T03:04:05.678Z", "LOCKS_FENCE=7", "LOCKS_NAME=n", "LOCKS_NAMES=others'", "LOCKS_TOKEN=a token", "REDIS_OTHER=others'"},
 	} {
-		env := (&execution{name: "n"}).environment(elsewhere{fence: fence})
-		others := len(env)
-		env = slices.DeleteFunc(env, func(v string) bool {
-			return !strings.HasPrefix(v, "LOCKS_") || strings.HasPrefix(v, "LOCKS_TEST_")
-		})
-		slices.Sort(env)
-		if !slices.Equal(env, want) || others < len(os.Environ())-1 {
-			t.Errorf("the environment has %q, and %d others of %d, want %q and the others", env, others, len(os.Environ()), want)
+		if fence == 0 {
+			want = append(want, private...)
+		}
+		var found []string
+		others := 0
+		for _, v := range (&execution{name: "n", noRedisEnv: fence > 0}).environment(elsewhere{fence: fence}) {
+			if strings.HasPrefix(v, "LOCKS_") && !strings.HasPrefix(v, "LOCKS_TEST_") || slices.Contains(private, v) || strings.HasPrefix(v, "REDIS_OTHER=") {
+				found = append(found, v)
+			} else {
+				others++
+			}
+		}
+		slices.Sort(found)
+		slices.Sort(want)
+		if !slices.Equal(found, want) || others < len(os.Environ())-len(private)-6 {
+			t.Errorf("the environment has %q, and %d others of %d, want %q and the others", found, others, len(os.Environ()), want)
 		}
 	}
 }
@@ -348,9 +346,7 @@ func TestExecSignalledBeforeTheStart(t *testing.T) {
 func TestExecLabel(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	c := toolFor(t, s, "exec", name, "--label", "by cron", "--at-least", "1h", "--", "sh", "-c", "echo in; read line; exit 0")
-	in := c.input()
-	c.start().line()
+	c := hold(t, s, 0, name, "--label", "by cron", "--at-least", "1h")
 	want := strategy.ThisProcess("by cron")
 	want.PID = c.Process.Pid
 	for _, lock := range []string{name, name + markSuffix} {
@@ -362,7 +358,7 @@ func TestExecLabel(t *testing.T) {
 	if keeps := time.Duration(counter) * time.Millisecond; keeps <= time.Hour || keeps > 2*time.Hour {
 		t.Errorf("the counter of the mark stays for %v, want what is left of 2h", keeps)
 	}
-	in.Close()
+	c.in.Close()
 	c.wantEnd(0)
 	toolFor(t, s, "exec", name, "--at-least", "1h", "-E", "3", "--", "echo", "ran").start().wantEnd(3, markSuffix+"\" is held by ")
 	wantFree(t, s, name)
@@ -388,19 +384,24 @@ func TestExecPipeSignal(t *testing.T) {
 	c.wantEnd(0)
 }
 
-// TestExecGrace: a command that ends within the grace is not killed, and gets signals until then.
+// TestExecGrace: a command that ends within the grace is not killed, and gets signals until then. The next holder keeps the
+// lock.
 func TestExecGrace(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--grace", "1m", "--", "sh", "-c",
 		`trap 'echo told' TERM; trap 'sleep 1.5; echo saved; exit' INT; echo $$; while :; do sleep 0.05; done`).start()
 	c.number()
-	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
+	redistest.Do(t, s, "SET", strategy.DefaultKey(name), "another", "KEEPTTL")
 	if line := c.line(); line != "told" {
 		t.Errorf("the command said %q, want that it got SIGTERM", line)
 	}
 	c.kill(syscall.SIGINT)
-	if out := c.wantEnd(76, "ending the command: SIGTERM, and after 1m0s SIGKILL"); out != "saved\n" {
+	if out := c.wantEnd(76, "now held by", "ending the command: SIGTERM, and after 1m0s SIGKILL"); out != "saved\n" {
 		t.Errorf("the command said %q, want that it had the time to save its work", out)
 	}
+	if !inspected(t, s, name).Held {
+		t.Error("the next holder has lost the lock")
+	}
+	redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
 }

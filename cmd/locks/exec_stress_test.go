@@ -20,7 +20,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
@@ -28,45 +27,6 @@ import (
 var interrupts = flag.Int("interrupts", 16, "interrupt so many runs at their start")
 
 var inFull = flag.Bool("full", false, "run 1000 commands under locks, not 40")
-
-// sectionVar makes the test binary the command that must not run twice at a time: its
-// value is "directory/lock run status".
-const sectionVar = "LOCKS_TEST_SECTION"
-
-const overlapped = 99
-
-func init() { other = section }
-
-// section ends with the status, or with overlapped. The file is locked by the kernel, so
-// that it is free when the process is dead, however it died.
-func section() {
-	if os.Getenv(sectionVar) == "" {
-		return
-	}
-	var file, run string
-	var status int
-	if _, err := fmt.Sscan(os.Getenv(sectionVar), &file, &run, &status); err != nil {
-		panic(err)
-	}
-	note := func(what string) {
-		log, err := os.OpenFile(file+".log", os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Fprintf(log, "%s %s %d\n", what, run, unix.Getpgrp())
-		log.Close()
-	}
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		panic(err)
-	}
-	note("begin")
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		os.Exit(overlapped)
-	}
-	note("end")
-	os.Exit(status)
-}
 
 // TestExecStress: eight processes at a time run commands under three locks, while the
 // server, which has each write in its append-only file before it answers, is killed and
@@ -80,46 +40,39 @@ func TestExecStress(t *testing.T) {
 		runs, kills = 1000, 8
 	}
 	s := redistest.Own(t, redistest.Config{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
-	ctx := t.Context()
-	dir := t.TempDir()
-	var names [locks]string
+	ctx, dir := t.Context(), t.TempDir()
+	var names, logs [locks]string // each command writes when it begins, and ends
 	for i := range names {
-		names[i] = newName(t)
+		names[i], logs[i] = newName(t), filepath.Join(dir, fmt.Sprint(i))
+		redistest.Must(t, os.WriteFile(logs[i], nil, 0o600))
 	}
-
 	var next, done, refused, lost, attempts atomic.Int64
+	var over sync.Map // attempts that lost their lock when they had begun
 	progress := make(chan struct{}, runs)
-	var wg sync.WaitGroup
 	attempt := func(run int) (ended bool) {
-		lock, id := run%locks, fmt.Sprintf("%d.%d", run, attempts.Add(1))
-		want := run % 64
-		c := clitest.Command(t, "exec", names[lock], "--ttl", "4s", "--grace", "1s", "--", "env", "-u", clitest.MainVar)
-		c.Env = append(c.Env, redisVar+"="+s.URL(), fmt.Sprintf("%s=%s %s %d", sectionVar, filepath.Join(dir, fmt.Sprint(lock)), id, want))
-		c.Args = append(c.Args, c.Path) // which is the section, if it is not the tool
-		out, err := c.CombinedOutput()
-		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprint(lock)) + ".log")
+		lock, id, want := run%locks, fmt.Sprintf("%d.%d", run, attempts.Add(1)), run%64
+		c := toolFor(t, s, "exec", names[lock], "--ttl", "4s", "--grace", "1s", "--", "sh", "-c",
+			`echo begin $1 $$ >>"$0"; echo end $1 $$ >>"$0"; exit $2`, logs[lock], id, fmt.Sprint(want))
+		_, code := c.start().end()
+		text, _ := os.ReadFile(logs[lock])
 		begun := strings.Contains(string(text), "begin "+id+" ")
-		over := strings.Contains(string(text), "end "+id+" ")
-		switch code := c.ProcessState.ExitCode(); {
-		case code == want && over:
+		switch {
+		case code == want && strings.Contains(string(text), "end "+id+" "):
 			return true
 		case (code == exitUnavailable || code == exitLost) && !begun: // lost: while it started the command
 			refused.Add(1)
 			return false
 		case code == exitLost && begun:
 			lost.Add(1) // only if this machine is paused for long
+			over.Store(id, true)
 			return true
-		case code == overlapped:
-			t.Errorf("run %s overlaps another", id)
-		default:
-			t.Errorf("run %s: %v, begun %v, ended %v, want exit %d; it said\n%s", id, err, begun, over, want, out)
 		}
+		t.Errorf("run %s: exit %d, begun %v, want exit %d; it said\n%s", id, code, begun, want, c.errs)
 		return true
 	}
+	var wg sync.WaitGroup
 	for range processes {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for ctx.Err() == nil {
 				run := int(next.Add(1))
 				if run > runs {
@@ -130,53 +83,50 @@ func TestExecStress(t *testing.T) {
 				done.Add(1)
 				progress <- struct{}{}
 			}
-		}()
+		})
 	}
 	for i := range kills {
 		for int(done.Load()) < (i+1)*runs/(kills+1) {
 			<-progress
 		}
 		redistest.Skip(t, s.Kill(ctx), "what commands under a lock do when the server dies")
-		if err := s.Restart(ctx); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, s.Restart(ctx))
 	}
 	wg.Wait()
 
-	begun, groups := map[string]int{}, map[int]bool{}
-	for lock := range locks {
-		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(lock)) + ".log")
-		if err != nil {
-			t.Fatal(err)
-		}
+	begun := map[string]int{}
+	for lock, log := range logs {
+		text, err := os.ReadFile(log)
+		redistest.Must(t, err)
+		inside := "" // the attempt that has begun, and not ended
 		for line := range strings.Lines(string(text)) {
 			var what, id string
 			var group int
-			if _, err := fmt.Sscan(line, &what, &id, &group); err != nil {
-				t.Fatal(err)
+			_, err := fmt.Sscan(line, &what, &id, &group)
+			redistest.Must(t, err)
+			if what == "end" {
+				inside = ""
+				continue
 			}
-			if what == "begin" {
-				run, _, _ := strings.Cut(id, ".")
-				begun[run]++
-				groups[group] = true
+			if _, ended := over.Load(inside); inside != "" && !ended {
+				t.Errorf("run %s begins while run %s is under way", id, inside)
+			}
+			inside = id
+			run, _, _ := strings.Cut(id, ".")
+			begun[run]++
+			if err := unix.Kill(-group, 0); !errors.Is(err, syscall.ESRCH) && !groupEnded(group)() {
+				t.Errorf("there is still a process in group %d", group)
 			}
 		}
+		verdict.Eventually(t, "the lock is free", func() bool {
+			info := inspected(t, s, names[lock])
+			return !info.Held && len(info.Queue) == 0
+		})
 	}
 	for run := 1; run <= runs; run++ {
 		if n := begun[fmt.Sprint(run)]; n != 1 {
 			t.Errorf("run %d began %d times, want once", run, n)
 		}
-	}
-	for group := range groups {
-		if err := unix.Kill(-group, 0); !errors.Is(err, syscall.ESRCH) && !groupEnded(group)() {
-			t.Errorf("there is still a process in group %d", group)
-		}
-	}
-	for _, name := range names {
-		verdict.Eventually(t, "the lock is free", func() bool {
-			info := inspected(t, s, name)
-			return !info.Held && len(info.Queue) == 0
-		})
 	}
 	t.Logf("%d runs, %d kills of the server, %d attempts began no command, %d lost the lock", runs, kills, refused.Load(), lost.Load())
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -22,9 +21,8 @@ import (
 type screen struct {
 	t      *testing.T
 	master *os.File
-	mu     sync.Mutex
-	text   strings.Builder
-	read   int // what expect has seen
+	text   lockedBuffer // all that was shown
+	read   int          // what expect has seen
 }
 
 // newScreen makes the command a session of its own on a new terminal, and starts it.
@@ -35,81 +33,63 @@ func newScreen(t *testing.T, cmd *exec.Cmd) *screen {
 		t.Skipf("not proven: what exec does in a terminal: %v", err)
 	}
 	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer tty.Close()
 	cmd.Stdin, cmd.Stderr = tty, tty
 	if cmd.Stdout == nil {
 		cmd.Stdout = tty
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, cmd.Start())
+	s := &screen{t: t, master: master}
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			cmd.Process.Kill()
 			cmd.Wait()
 		}
-	})
-	s := &screen{t: t, master: master}
-	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the screen shows\n%s", s.shown())
+			t.Logf("the screen shows\n%s", &s.text)
 		}
 	})
-	go func() {
-		for b := make([]byte, 1024); ; {
-			n, err := master.Read(b)
-			s.mu.Lock()
-			s.text.Write(b[:n])
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
+	go io.Copy(&s.text, master)
 	return s
+}
+
+// newShell runs bash on a new terminal.
+func newShell(t *testing.T, s *redistest.Server, name string, args ...string) (*screen, *exec.Cmd) {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("not proven: what exec does in a shell; that takes bash")
+	}
+	shell := toolFor(t, s)
+	shell.Env = append(shell.Env, "PS1=ready> ", "TERM=dumb", "TOOL="+shell.Path, "NAME="+name)
+	shell.Cmd.Path, shell.Cmd.Args = bash, append([]string{"bash"}, args...)
+	return newScreen(t, shell.Cmd), shell.Cmd
 }
 
 func (s *screen) types(what string) {
 	s.t.Helper()
-	if _, err := io.WriteString(s.master, what); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := io.WriteString(s.master, what)
+	redistest.Must(s.t, err)
 }
 
 // expect waits for what to be shown, after what was expected before, and returns what came
 // between.
 func (s *screen) expect(what string) (between string) {
 	s.t.Helper()
-	verdict.Eventually(s.t, fmt.Sprintf("the screen shows %q", what), func() bool {
-		text := s.shown()[s.read:]
-		i := strings.Index(text, what)
-		if i < 0 {
-			return false
+	verdict.Eventually(s.t, fmt.Sprintf("the screen shows %q", what), func() (found bool) {
+		text := s.text.String()[s.read:]
+		if between, _, found = strings.Cut(text, what); found {
+			s.read += len(between) + len(what)
 		}
-		between = text[:i]
-		s.read += i + len(what)
-		return true
+		return found
 	})
 	return between
-}
-
-// shown is all that was on the screen.
-func (s *screen) shown() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }
 
 const (
@@ -139,9 +119,7 @@ func TestExecTerminalInPipeline(t *testing.T) {
 	s := redistest.Shared(t)
 	c := toolFor(t, s, "exec", newName(t), "--", "sh", "-c", `echo begins; read x; echo "hello, $x"`)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer r.Close()
 	c.Cmd.Stdout = w
 	scr := newScreen(t, c.Cmd)
@@ -170,31 +148,31 @@ func TestPasswordInterrupted(t *testing.T) {
 	shell.Wait()
 }
 
-// TestExecTerminalInterrupt: Ctrl-C ends the command, and then exec, of the same signal.
+// diedOfInterrupt wants that a process died of SIGINT, as a script in which it is has to.
+func diedOfInterrupt(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	c.Wait()
+	if w := c.ProcessState.Sys().(syscall.WaitStatus); !w.Signaled() || w.Signal() != syscall.SIGINT {
+		t.Errorf("%v, want that it died of SIGINT, too", c.ProcessState)
+	}
+}
+
+// TestExecTerminalInterrupt: Ctrl-C ends the command, and then exec, of the same signal, and a script that exec is in.
 func TestExecTerminalInterrupt(t *testing.T) {
 	t.Parallel()
-	s := redistest.Shared(t)
+	s, name := redistest.Shared(t), newName(t)
 	for _, pipeline := range []bool{false, true} {
-		name := newName(t)
 		c := toolFor(t, s, "exec", name, "--", "sh", "-c", "echo ready >&2; exec sleep 60")
 		if pipeline {
-			null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer null.Close()
-			c.Cmd.Stdout = null
+			c.Cmd.Stdout = io.Discard
 		}
 		scr := newScreen(t, c.Cmd)
 		scr.expect("ready")
 		scr.types(ctrlC)
-		c.Wait()
-		if w := c.ProcessState.Sys().(syscall.WaitStatus); !w.Signaled() || w.Signal() != syscall.SIGINT {
-			t.Errorf("pipeline %v: %v, want that it died of SIGINT, too", pipeline, c.ProcessState)
-		}
+		diedOfInterrupt(t, c.Cmd)
 		wantFree(t, s, name)
 	}
-	name := newName(t) // after a loss the status is that of the loss
+	// After a loss the status is that of the loss.
 	c := toolFor(t, s, "exec", name, "--ttl", "12s", "--grace", "1m", "--", "sh", "-c", "trap 'echo told >&2' TERM; echo ready >&2; while :; do sleep 0.05; done")
 	scr := newScreen(t, c.Cmd)
 	scr.expect("ready")
@@ -204,103 +182,64 @@ func TestExecTerminalInterrupt(t *testing.T) {
 	if c.Wait(); c.ProcessState.ExitCode() != exitLost {
 		t.Errorf("after a loss: %v, want status %d", c.ProcessState, exitLost)
 	}
+	scr, shell := newShell(t, s, name, "-c", `"$TOOL" exec "$NAME" -- sh -c 'echo begins; exec sleep 60'; echo went on`)
+	scr.expect("begins")
+	scr.types(ctrlC)
+	diedOfInterrupt(t, shell)
+	if strings.Contains(scr.text.String(), "went on") {
+		t.Error("the script went on")
+	}
+	wantFree(t, s, name)
 }
 
 // TestExecJobControl: in a shell Ctrl-Z stops the job, and the lock goes with its TTL; fg
 // continues it, or ends it if another may have had the lock.
 func TestExecJobControl(t *testing.T) {
 	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("not proven: what exec does in a shell with jobs; that takes bash")
+	s, name := redistest.Shared(t), newName(t)
+	scr, shell := newShell(t, s, name, "--norc", "--noprofile", "-i")
+	dialogue := func(shows ...string) {
+		t.Helper()
+		for _, what := range shows {
+			scr.expect(what)
+		}
 	}
-	s := redistest.Shared(t)
-	shell := toolFor(t, s)
-	shell.Cmd.Path, shell.Cmd.Args = bash, []string{"bash", "--norc", "--noprofile", "-i"}
-	shell.Cmd.Env = append(shell.Cmd.Env, "PS1=ready> ", "TERM=dumb")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shell.Cmd.Env = append(shell.Cmd.Env, "TOOL="+self)
-	scr := newScreen(t, shell.Cmd)
-	scr.expect("ready> ")
-
-	name := newName(t)
-	scr.types("$TOOL exec '" + name + `' --ttl 1m -- sh -c 'echo begi""ns; read x; echo "hello, $x"'` + "\n")
-	scr.expect("begins")
+	dialogue("ready> ")
+	scr.types(`$TOOL exec "$NAME" --ttl 1m -- sh -c 'echo begi""ns; read x; echo "hello, $x"'` + "\n")
+	dialogue("begins")
 	scr.types(ctrlZ)
-	scr.expect("Stopped")
-	scr.expect("ready> ")
+	dialogue("Stopped", "ready> ")
 	if !inspected(t, s, name).Held {
 		t.Error("the lock is lost")
 	}
-	scr.types("fg\n")
-	scr.types("you\n")
-	scr.expect("hello, you")
-	scr.expect("ready> ")
+	scr.types("fg\nyou\n")
+	dialogue("hello, you", "ready> ")
 	scr.types("echo status $?\n")
-	scr.expect("status 0")
-	scr.expect("ready> ")
+	dialogue("status 0", "ready> ")
 
-	name = newName(t)
-	scr.types("$TOOL exec '" + name + `' --ttl 6s -- sh -c 'echo begi""ns; kill -TSTP $$; echo goes "o"n'` + "\n")
-	scr.expect("begins")
-	scr.expect("Stopped")
-	scr.expect("ready> ")
+	scr.types(`$TOOL exec "$NAME" --ttl 6s -- sh -c 'echo begi""ns; kill -TSTP $$; echo goes "o"n'` + "\n")
+	dialogue("begins", "Stopped", "ready> ")
 	verdict.Eventually(t, "the lock is free", func() bool { return !inspected(t, s, name).Held })
 	scr.types("fg\n")
-	scr.expect("lost: its deadline came")
-	scr.expect("ready> ")
+	dialogue("lost: its deadline came", "ready> ")
 	scr.types("echo status $?\n")
-	scr.expect("status 76")
-	if strings.Contains(scr.shown(), "goes on") {
+	dialogue("status 76", "ready> ")
+	if strings.Contains(scr.text.String(), "goes on") {
 		t.Error("the command went on although its lock was lost")
 	}
-	scr.expect("ready> ")
 
 	// In the background it stops when it wants to read, and fg gives it the terminal.
-	scr.types("$TOOL exec '" + newName(t) + `' -- sh -c 'read x; echo "hello, $x"' &` + "\n")
-	scr.expect("ready> ")
+	scr.types(`$TOOL exec "$NAME" -- sh -c 'read x; echo "hello, $x"' &` + "\n")
+	dialogue("ready> ")
 	verdict.Eventually(t, "the job stops", func() bool {
 		scr.types("jobs\n")
 		return strings.Contains(scr.expect("ready> "), "Stopped")
 	})
-	scr.types("fg\n")
-	scr.types("again\n")
-	scr.expect("hello, again")
-	scr.expect("ready> ")
+	scr.types("fg\nagain\n")
+	dialogue("hello, again", "ready> ")
 	scr.types("exit 9\n")
 	shell.Wait()
 	if code := shell.ProcessState.ExitCode(); code != 9 {
 		t.Errorf("the shell exits with %d, want 9", code)
 	}
-}
-
-// TestExecTerminalScript: a script ends with Ctrl-C, and does not go on behind exec.
-func TestExecTerminalScript(t *testing.T) {
-	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("not proven: that a script ends with Ctrl-C; that takes bash")
-	}
-	s, name := redistest.Shared(t), newName(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shell := toolFor(t, s)
-	shell.Cmd.Path, shell.Cmd.Args = bash, []string{"bash", "-c", `"$TOOL" exec "$NAME" -- sh -c 'echo begins; exec sleep 60'; echo went on`}
-	shell.Cmd.Env = append(shell.Cmd.Env, "TOOL="+self, "NAME="+name)
-	scr := newScreen(t, shell.Cmd)
-	scr.expect("begins")
-	scr.types(ctrlC)
-	shell.Wait()
-	if w := shell.ProcessState.Sys().(syscall.WaitStatus); !w.Signaled() || w.Signal() != syscall.SIGINT {
-		t.Errorf("%v, want that it died of SIGINT", shell.ProcessState)
-	}
-	if strings.Contains(scr.shown(), "went on") {
-		t.Error("the script went on")
-	}
-	wantFree(t, s, name)
 }

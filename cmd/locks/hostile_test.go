@@ -69,9 +69,7 @@ func TestJSONShows(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{"name": obeyed + "\U000e0001 é <b>⌛"}
 	var out strings.Builder
-	if err := printJSON(&out, want, ""); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, printJSON(&out, want, ""))
 	showable(t, "JSON", out.String())
 	got := map[string]string{}
 	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got["name"] != want["name"] {
@@ -108,28 +106,3 @@ func TestHints(t *testing.T) {
 }
 
 const sha = "799ee5a4b0c4a8e7d3c2b1a09f8e7d6c5b4a3f2e"
-
-// TestExecRedisEnvironment: the command gets the environment as it is, or without what says how to reach Redis.
-func TestExecRedisEnvironment(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	var names []string
-	for _, name := range []string{"PASSWORD", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "USER"} {
-		names = append(names, "REDIS_"+name+"=")
-	}
-	for _, flags := range [][]string{nil, {"--no-redis-env"}} {
-		name := newName(t)
-		args := append(append([]string{"exec", name}, flags...), "--", "sh", "-c",
-			`env | grep -E '^REDIS_(OTHER|PASSWORD|TLS_.*|URL|USER)=' | LC_ALL=C sort; echo "$LOCKS_NAME"`)
-		c := toolFor(t, s, args...)
-		c.Env = append(append(c.Env, "REDIS_OTHER=mine"), names...)
-		want := []string{"REDIS_OTHER=mine"}
-		if flags == nil {
-			want = append(append(want, names...), "REDIS_URL="+s.URL())
-			slices.Sort(want)
-		}
-		if out, want := c.start().wantEnd(0), strings.Join(append(want, name, ""), "\n"); out != want {
-			t.Errorf("with %q its environment has %q, want %q", flags, out, want)
-		}
-	}
-}

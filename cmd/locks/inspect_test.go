@@ -14,7 +14,6 @@ import (
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
@@ -27,17 +26,14 @@ func TestInspect(t *testing.T) {
 		t.Errorf("of a free lock it says\n%s", out)
 	}
 	held := toolFor(t, s, "exec", name, "--ttl", "10m", "--label", "by hand", "--", "sh", "-c", "echo $LOCKS_TOKEN; echo $LOCKS_FENCE; read x")
-	in := held.input()
 	began := time.Now()
-	held.start()
+	held.begin()
 	token, fence := held.line(), held.line()
 	waiting := toolFor(t, s, "exec", name, "--label", "me too", "--", "true").start()
-	verdict.Eventually(t, "the second exec queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+	queues(t, s, name)
 
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	out := toolFor(t, s, "inspect", name).start().wantEnd(0)
 	for _, want := range []string{
 		"lock     " + name + "\n", "key      " + strategy.DefaultKey(name) + "\n",
@@ -52,9 +48,7 @@ func TestInspect(t *testing.T) {
 	}
 	var r report
 	text := toolFor(t, s, "inspect", name, "--json").start().wantEnd(0)
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, json.Unmarshal([]byte(text), &r))
 	if r.Name != name || r.Key != strategy.DefaultKey(name) || !r.Held || r.Token != token || r.Owner != "" || r.Holds != 1 ||
 		*r.Holder != (holder{host, held.Process.Pid, "by hand"}) || fmt.Sprint(r.Fence) != fence ||
 		r.Since.Before(began.Add(-time.Minute)) || r.Since.After(time.Now()) || *r.TTL < 300_000 || *r.TTL > 600_000 ||
@@ -69,7 +63,7 @@ func TestInspect(t *testing.T) {
 	if left, err := time.ParseDuration(ttl); err != nil || left < 300*time.Second || left > 10*time.Minute {
 		t.Errorf("it expires in %q, want 5 to 10 min: it is renewed before half of the TTL is over", ttl)
 	}
-	in.Close()
+	held.in.Close()
 	held.end()
 	waiting.wantEnd(0)
 }
@@ -87,17 +81,12 @@ func TestInspectOther(t *testing.T) {
 		strategy.Holder{Host: "a\x1bb", PID: 1}.String(): "held by  \"a\\x1bb\", process 1\n",
 	} {
 		name := newName(t)
-		lease, err := onServer(t, s, strategy.Options{Label: label}).NewLock(name).TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := acquire(t, s, name, strategy.Options{Label: label})
 		out := toolFor(t, s, "inspect", name).start().wantEnd(0)
 		if !strings.Contains(out, want) || strings.Contains(out, "\x1b") {
 			t.Errorf("label %q: there is no %q in\n%s", label, want, out)
 		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		redistest.Must(t, lease.Release(t.Context()))
 	}
 	name := newName(t)
 	redistest.Do(t, s, "SET", strategy.DefaultKey(name), "\x1b[2Jsomebody's")
@@ -119,16 +108,12 @@ func TestInspectHolds(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	locks, err := reentrant.New(redigonode.New(s.Pool()), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer locks.Close()
 	ctx := strategy.WithOwner(t.Context(), "request 7")
 	for range 2 {
 		lease, err := locks.NewLock(name).TryAcquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		defer lease.Release(t.Context())
 	}
 	out := toolFor(t, s, "inspect", name, "--strategy", "reentrant").start().wantEnd(0)
@@ -143,10 +128,7 @@ func TestRelease(t *testing.T) {
 	if out := toolFor(t, s, "release", name, "--force").start().wantEnd(0); !strings.HasSuffix(out, " is free\n") {
 		t.Errorf("of a free lock it says %q", out)
 	}
-	lease, err := onServer(t, s, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "web", PID: 12}.String()}).NewLock(name).TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := acquire(t, s, name, strategy.Options{TTL: time.Minute, Label: strategy.Holder{Host: "web", PID: 12}.String()})
 	toolFor(t, s, "release", name).start().wantEnd(2, fmt.Sprintf("this would take the lock %q from web, process 12,", name), "--force does it")
 	toolFor(t, s, "release", name, "--force", "--token", "of another").start().wantEnd(75, fmt.Sprintf("is held by web, process 12, with the token %q,", strategy.ShortToken(lease.Token())), "nothing was changed")
 	if !inspected(t, s, name).Held {
@@ -158,9 +140,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%v, it says\n%s", err, out)
 	}
 	wantFree(t, s, name)
-	if lease, err = onServer(t, s, strategy.Options{TTL: time.Minute}).NewLock(name).TryAcquire(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lease = acquire(t, s, name, strategy.Options{})
 	out = toolFor(t, s, "release", name, "--force").start().wantEnd(0)
 	if want := fmt.Sprintf("lock %s taken from %q\n", name, strategy.ShortToken(lease.Token())); out != want {
 		t.Errorf("it says %q, want %q", out, want)
@@ -173,14 +153,10 @@ func TestReleaseOneOfSeveral(t *testing.T) {
 	s, name := redistest.Shared(t), newName(t)
 	hold := func(label string, ttl time.Duration) strategy.Lease {
 		locks, err := semaphore.New(redigonode.New(s.Pool()), 2, strategy.Options{TTL: ttl, Label: label})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		t.Cleanup(func() { locks.Close() })
 		lease, err := locks.NewLock(name).TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		return lease
 	}
 	first, second := hold("first", time.Minute), hold("second", time.Hour)
@@ -206,18 +182,14 @@ func TestReleaseAll(t *testing.T) {
 	t.Parallel()
 	for _, a := range algorithms() {
 		t.Run(a.name, func(t *testing.T) {
-			flags := onServers(t, a)
+			flags, name := onServers(t, a), newName(t)
 			t.Parallel()
-			with := func(args ...string) []string { return append(args, flags...) }
-			name := newName(t)
-			c := toolFor(t, nil, append(with("exec", name, "--ttl", "9s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()
-			c.line()
-			who := fmt.Sprintf(", process %d", c.Process.Pid)
-			if out := toolFor(t, nil, with("inspect", name)...).start().wantEnd(0); !strings.Contains(out, who) {
-				t.Errorf("inspect says\n%s", out)
-			}
-			if out := toolFor(t, nil, with("release", name, "--force")...).start().wantEnd(0); !strings.Contains(out, who) {
-				t.Errorf("release says\n%s", out)
+			c := hold(t, nil, 0, append([]string{name, "--ttl", "9s"}, flags...)...)
+			for _, args := range [][]string{{"inspect", name}, {"release", name, "--force"}} {
+				out := toolFor(t, nil, append(args, flags...)...).start().wantEnd(0)
+				if !strings.Contains(out, fmt.Sprintf(", process %d", c.Process.Pid)) {
+					t.Errorf("%q says\n%s", args, out)
+				}
 			}
 			c.wantEnd(76, "lost: ")
 		})
@@ -232,10 +204,8 @@ func TestReleaseFromMost(t *testing.T) {
 	redistest.Must(t, err)
 	bootstrap(t, nodes)
 	name, flags := newName(t), []string{"--strategy", "redlock", "--redis", nodes[0].URL(), "--redis", nodes[1].URL(), "--redis", "127.0.0.1:1"}
-	with := func(args ...string) []string { return append(args, flags...) }
-	c := toolFor(t, nil, append(with("exec", name, "--ttl", "9s"), "--", "sh", "-c", "echo; exec sleep 60")...).start()
-	c.line()
-	release := toolFor(t, nil, with("release", name, "--force", "--json")...).start()
+	c := hold(t, nil, 0, append([]string{name, "--ttl", "9s"}, flags...)...)
+	release := toolFor(t, nil, append([]string{"release", name, "--force", "--json"}, flags...)...).start()
 	out := release.wantEnd(0, "note: ", "127.0.0.1:1: connect: connection refused")
 	var r removed
 	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Released {
@@ -247,18 +217,19 @@ func TestReleaseFromMost(t *testing.T) {
 // TestBootstrap: new servers grant nothing, and then everything.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
-	name := newName(t)
 	var flags []string
 	for range 3 {
 		flags = append(flags, "--redis", redistest.Own(t, redistest.Config{}).URL())
 	}
-	exec := append(append([]string{"exec", name, "--strategy", "redlock"}, flags...), "--", "true")
-	toolFor(t, nil, exec...).start().wantEnd(69, "no quorum")
-	if out := toolFor(t, nil, append([]string{"bootstrap"}, flags...)...).start().wantEnd(0); out != "3 servers vote\n" {
+	run := func(flags []string, words ...string) *tool {
+		return toolFor(t, nil, append(words, flags...)...).start()
+	}
+	exec := append(flags, "--strategy", "redlock", "--", "true")
+	run(exec, "exec", newName(t)).wantEnd(69, "no quorum")
+	run(flags[:4], "bootstrap", "--redis", "127.0.0.1:1").wantEnd(69, "connection refused")
+	if out := run(flags, "bootstrap").wantEnd(0); out != "3 servers vote\n" {
 		t.Errorf("it says %q", out)
 	}
-	toolFor(t, nil, exec...).start().wantEnd(0)
-	toolFor(t, nil, append([]string{"prime"}, flags...)...).start().wantEnd(0) // the old name
-	toolFor(t, nil, append([]string{"bootstrap", "--redis", "127.0.0.1:1"}, flags[:4]...)...).start().wantEnd(69, "connection refused")
-	toolFor(t, nil, append([]string{"bootstrap"}, flags[:4]...)...).start().wantEnd(2, "redlock takes 3 servers or more")
+	run(exec, "exec", newName(t)).wantEnd(0)
+	run(flags, "prime").wantEnd(0) // the old name
 }

@@ -18,30 +18,11 @@ import (
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/internal/contract"
-	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-func TestListMisuse(t *testing.T) {
-	for _, c := range []struct{ args, want string }{
-		{"list a b", "want one pattern at most"},
-		{"list --every 2s --redis a", "--every without --watch: the list is printed once"},
-		{"list --watch --every 1ms --redis a", "--every is 1ms: allowed are 10ms and more"},
-		{"list --watch --every soon --redis a", "--every is soon: allowed are seconds"},
-		{"watch", "want the lock's name"},
-		{"watch a --every 0 --redis a", "--every is 0s: allowed are 10ms and more"},
-		{"watch " + strings.Repeat("x", 1025) + " --redis a", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
-		{"man", "want the directory"},
-	} {
-		clitest.Misuse(t, rootCommand(), c.args, c.want)
-	}
-	if err := (&listing{}).check(listCommand(), []string{""}); err == nil || !strings.Contains(err.Error(), "leave it out to list all locks") {
-		t.Errorf("an empty pattern: %v, want that it is refused", err)
-	}
-}
 
 // TestNameOf: names and keys are each other's inverse, and other keys have no name.
 func TestNameOf(t *testing.T) {
@@ -73,29 +54,21 @@ func TestList(t *testing.T) {
 	for i := range 3000 { // more than a page of SCAN
 		redistest.Do(t, s, "SET", fmt.Sprint("another's ", i), "x")
 	}
-	locks := onServer(t, s, strategy.Options{TTL: time.Hour, Label: strategy.Holder{Host: "web", PID: 12, Label: "\x1b[2J"}.String()})
 	for _, name := range []string{"b", "}a", "%a", "over"} {
-		lease, err := locks.NewLock(name).TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := acquire(t, s, name, strategy.Options{TTL: time.Hour, Label: strategy.Holder{Host: "web", PID: 12, Label: "\x1b[2J"}.String()})
 		if name == "over" { // its fence stays
-			if err := lease.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, lease.Release(t.Context()))
 		}
 	}
 	redistest.Do(t, s, "SET", strategy.DefaultKey("c"), "of another library")
 	others, err := reentrant.New(redigonode.New(s.Pool()), strategy.Options{TTL: time.Hour, OpTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer others.Close()
 	if _, err := others.NewLock("a").TryAcquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	waiting := toolFor(t, s, "exec", "b", "--", "true").start()
-	verdict.Eventually(t, "exec queues", func() bool { return len(inspected(t, s, "b").Queue) == 1 })
+	queues(t, s, "b")
 
 	const by = `web, process 12, "\x1b[2J"`
 	const kind = "(it, or a key that belongs to it, is not of a fairqueue lock: the type of its key is hash)"
@@ -147,9 +120,7 @@ func TestListOther(t *testing.T) {
 			var nodes []redis.Conn
 			for i := 1; i < 2*a.servers; i += 2 {
 				c, err := redis.DialURL(flags[i])
-				if err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, err)
 				defer c.Close()
 				nodes = append(nodes, c)
 			}
@@ -168,16 +139,13 @@ func TestListOther(t *testing.T) {
 				for _, cmd := range commands {
 					for _, c := range nodes {
 						key := strategy.DefaultKey(name+" "+what) + cmd[1].(string)
-						if _, err := c.Do(cmd[0].(string), append([]any{key}, cmd[2:]...)...); err != nil {
-							t.Fatal(err)
-						}
+						_, err := c.Do(cmd[0].(string), append([]any{key}, cmd[2:]...)...)
+						redistest.Must(t, err)
 						defer c.Do("DEL", key)
 					}
 				}
 			}
-			holder := toolFor(t, nil, append(append([]string{"exec", name + " held"}, flags...), "--", "sh", "-c", "echo; read x; true")...)
-			in := holder.input()
-			holder.start().line()
+			holder := hold(t, nil, 0, append([]string{name + " held"}, flags...)...)
 			out := toolFor(t, nil, append([]string{"list", name + " *"}, flags...)...).start().wantEnd(0)
 			for what := range others {
 				if !strings.Contains(out, "\n"+name+" "+what+"  ") {
@@ -187,7 +155,7 @@ func TestListOther(t *testing.T) {
 			if !strings.Contains(out, fmt.Sprintf(", process %d\n", holder.Process.Pid)) || strings.Count(out, "\n") != len(others)+2 {
 				t.Errorf("want %d locks, and one that is held by process %d, in\n%s", len(others), holder.Process.Pid, out)
 			}
-			in.Close()
+			holder.in.Close()
 			holder.wantEnd(0)
 		})
 	}
@@ -208,9 +176,7 @@ func TestListSeveral(t *testing.T) {
 	}
 	const down = "127.0.0.1:1"
 	all, most, few := flags(nodes[0].URL(), nodes[1].URL(), nodes[2].URL()), flags(nodes[0].URL(), nodes[1].URL(), down), flags(nodes[0].URL(), down, "127.0.0.1:2")
-	c := toolFor(t, nil, append(append([]string{"exec", name, "--ttl", "1m"}, most...), "--", "sh", "-c", "echo; read x")...)
-	in := c.input()
-	c.start().line()
+	c := hold(t, nil, 0, append([]string{name, "--ttl", "1m"}, most...)...)
 	redistest.Do(t, nodes[0], "SET", strategy.DefaultKey(minority), "of a holder that lost the vote")
 	mine := fmt.Sprintf("tool %s %d *", t.Name(), os.Getpid())
 	list := func(flags []string) *tool {
@@ -226,7 +192,7 @@ func TestListSeveral(t *testing.T) {
 		t.Errorf("it prints\n%swant the lock that a majority has, and the one of which that is not known", out)
 	}
 	list(few).wantEnd(69, "locks: "+away, "\n127.0.0.1:2: not sent: ")
-	in.Close()
+	c.in.Close()
 	c.end()
 	redistest.Do(t, nodes[0], "DEL", strategy.DefaultKey(minority))
 }
@@ -240,26 +206,18 @@ func TestListWatch(t *testing.T) {
 	said := &lockedBuffer{}
 	c.Stderr = said
 	c.start()
-	shows := func(name string) {
-		t.Helper()
-		for !strings.HasPrefix(c.line(), name+" ") {
-		}
-	}
 	hold := func(name string) {
 		t.Helper()
-		if _, err := onServer(t, s, strategy.Options{TTL: time.Hour}).NewLock(name).TryAcquire(t.Context()); err != nil {
-			t.Fatal(err)
+		acquire(t, s, name, strategy.Options{TTL: time.Hour})
+		for !strings.HasPrefix(c.line(), name+" ") {
 		}
-		shows(name)
 	}
 	hold("first")
 	redistest.Skip(t, s.Kill(t.Context()), "what list --watch does when its server dies")
 	verdict.Eventually(t, "it says that the server is away", func() bool {
 		return strings.Contains(said.String(), "locks: "+s.Addr()+": ") && strings.Contains(said.String(), "connection refused\n")
 	})
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, s.Restart(t.Context()))
 	hold("second")
 	c.kill(syscall.SIGINT)
 	if _, code := c.end(); code != 130 || !strings.HasSuffix(said.String(), "locks: interrupted\n") {

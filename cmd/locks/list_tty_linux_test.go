@@ -13,9 +13,7 @@ import (
 func TestListTerminal(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
-	if _, err := onServer(t, s, strategy.Options{TTL: time.Hour}).NewLock(name).TryAcquire(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, s, name, strategy.Options{TTL: time.Hour})
 	c := toolFor(t, s, "list", name, "--watch", "--every", "10ms")
 	scr := newScreen(t, c.Cmd)
 	for range 2 {

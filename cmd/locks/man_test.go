@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // TestManual: there is a page for each command that users see, with all its flags, the same each time.
@@ -25,9 +27,7 @@ func TestManual(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(dir, "*"))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			all[filepath.Base(file)] = string(text)
 		}
 		return all

@@ -13,21 +13,20 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // foreign are words of cobra, pflag and the standard library that say too little, or name what no user knows.
 var foreign = regexp.MustCompile(`strconv|invalid (syntax|argument)|arg\(s\)|shorthand|needs an argument|bad flag|for "locks|%!|Parse`)
 
 // refused runs the tool with arguments that it is to refuse, in its own words.
-func refused(t *testing.T, args string, wants ...string) {
+func refused(t *testing.T, args, want string) (errs string) {
 	t.Helper()
-	said := ""
-	for _, want := range append(wants, "") {
-		said = clitest.Misuse(t, rootCommand(), args, want)
+	errs = clitest.Misuse(t, rootCommand(), args, want)
+	if found := foreign.FindString(errs); found != "" {
+		t.Errorf("%s: %q is a library's, in\n%s", args, found, errs)
 	}
-	if found := foreign.FindString(said); found != "" {
-		t.Errorf("%s: %q is a library's, in\n%s", args, found, said)
-	}
+	return errs
 }
 
 // commands are all that users run.
@@ -50,28 +49,28 @@ func TestMisuseOfFlags(t *testing.T) {
 		cmd.InitDefaultHelpFlag()
 		cmd.InitDefaultVersionFlag()
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			kind := f.Value.Type()
+			kind, flag := f.Value.Type(), path(cmd)+" --"+f.Name
 			seen[kind] = true
 			switch kind {
 			case "bool":
-				refused(t, path(cmd)+" --"+f.Name+"=a", "--"+f.Name+" is a: allowed are true and false")
+				refused(t, flag+"=a", "--"+f.Name+" is a: allowed are true and false")
 				return
 			case "time":
-				refused(t, path(cmd)+" --"+f.Name+" a", "--"+f.Name+" is a: allowed are seconds, such as 90")
+				refused(t, flag+" a", "--"+f.Name+" is a: allowed are seconds, such as 90")
 			case "number":
 				for _, not := range []string{"a", "-7", "1.5", "99999999999999999999"} {
-					refused(t, path(cmd)+" --"+f.Name+" "+not, "--"+f.Name+" is "+not+": allowed are ")
+					refused(t, flag+" "+not, "--"+f.Name+" is "+not+": allowed are ")
 				}
-				refused(t, path(cmd)+" --"+f.Name+"=", "--"+f.Name+` is "": allowed are `)
+				refused(t, flag+"=", "--"+f.Name+` is "": allowed are `)
 			case "string", "stringArray": // any text
 			default:
-				t.Errorf("%s --%s is a %s: want a type whose errors say what is allowed", path(cmd), f.Name, kind)
+				t.Errorf("%s is a %s: want a type whose errors say what is allowed", flag, kind)
 			}
 			what, _ := pflag.UnquoteUsage(f)
 			if what == "" || what == "string" || what == "stringArray" {
-				t.Errorf("%s --%s: its value is a %q: want a word for it, in backquotes", path(cmd), f.Name, what)
+				t.Errorf("%s: its value is a %q: want a word for it, in backquotes", flag, what)
 			}
-			refused(t, path(cmd)+" --"+f.Name, "--"+f.Name+" needs a value: --"+f.Name+" "+strings.ToUpper(what))
+			refused(t, flag, "--"+f.Name+" needs a value: --"+f.Name+" "+strings.ToUpper(what))
 			if f.Shorthand != "" {
 				refused(t, path(cmd)+" -"+f.Shorthand, "-"+f.Shorthand+" needs a value: -"+f.Shorthand+" "+strings.ToUpper(what))
 			}
@@ -81,48 +80,136 @@ func TestMisuseOfFlags(t *testing.T) {
 		refused(t, path(cmd)+" -x", "unknown flag: -x\n")
 		refused(t, path(cmd)+" -help", "unknown flag: -e (a flag of several letters has two dashes)\n")
 		refused(t, path(cmd)+" --=x", "--=x is no flag: want --NAME, or --NAME=VALUE")
-	}
-	if len(seen) < 5 {
-		t.Errorf("the flags are of the types %v: the test has lost its sight", seen)
-	}
-	refused(t, "list --jsn", "unknown flag: --jsn: did you mean --json?")
-	refused(t, "list -json", "unknown flag: -j (a flag of several letters has two dashes)\n")
-	refused(t, "exec a --tr -- true", "unknown flag: --tr: did you mean ", "--try")
-	refused(t, "exec a --ttl soon -- true", "--ttl is soon: allowed are seconds")
-}
-
-// TestMisuseOfArguments: each command with too many arguments, and without those that it needs.
-func TestMisuseOfArguments(t *testing.T) {
-	t.Setenv(redisVar, "")
-	for _, cmd := range commands() {
 		if cmd.Name() == "exec" || cmd.Name() == "locks" {
 			continue
 		}
 		refused(t, path(cmd)+" a b c", cmd.Name())
 		if strings.Contains(cmd.Use, " ") && !strings.Contains(cmd.Use, " [") {
-			refused(t, path(cmd), "want ", "locks "+cmd.Use)
+			refused(t, path(cmd), "locks "+cmd.Use)
 		}
 	}
-	for args, want := range map[string]string{
-		"inspect":       "want the lock's name: locks inspect NAME\n",
-		"inspect a b":   "want the lock's name, and no other argument, but there are 2: locks inspect NAME (a text with spaces needs quotes)\n",
-		"release":       "want the lock's name: locks release NAME",
-		"watch":         "want the lock's name: locks watch NAME\n",
-		"man":           "want the directory: locks man DIRECTORY\n",
-		"list a b":      "want one pattern at most, but there are 2 arguments: locks list [PATTERN] (a text with spaces or * needs quotes)\n",
-		"check a":       "check takes flags, and no argument such as a: locks check [flags]\n",
-		"bootstrap a:1": "bootstrap takes flags, and no argument such as a:1: locks bootstrap [flags]\n",
-		"help nope":     "unknown command nope: there are bootstrap, check, completion, exec, help, inspect, list, man, release, script, servers, watch\n",
-		"help inspec":   "unknown command inspec: did you mean inspect?\n",
-		"nope":          "unknown command nope: there are bootstrap, check, ",
-		"nope --help":   "unknown command nope: there are bootstrap",
-		"inspec -h":     "unknown command inspec: did you mean inspect?\n",
-		"nope --json":   "unknown command nope: there are bootstrap",
-		"lst --json":    "unknown command lst: did you mean list?\n",
-		"insp":          "unknown command insp: did you mean inspect?\n",
-		"server":        "unknown command server: did you mean servers?\n",
+	if len(seen) < 5 {
+		t.Errorf("the flags are of the types %v: the test has lost its sight", seen)
+	}
+}
+
+// TestMisuse: what the tool says of arguments and flags that it refuses.
+func TestMisuse(t *testing.T) {
+	t.Setenv(redisVar, "")
+	dir := t.TempDir()
+	empty, text := filepath.Join(dir, "empty"), filepath.Join(dir, "text")
+	redistest.Must(t, os.WriteFile(empty, []byte("\nsecret\n"), 0o600))
+	redistest.Must(t, os.WriteFile(text, []byte("x\n"), 0o600))
+	const three = " --redis a --redis b --redis c"
+	for _, c := range []struct{ args, want string }{
+		{"nope", "unknown command nope: there are bootstrap, check, "},
+		{"nope --help", "unknown command nope: there are bootstrap"},
+		{"nope --json", "unknown command nope: there are bootstrap"},
+		{"inspec -h", "unknown command inspec: did you mean inspect?\n"},
+		{"lst --json", "unknown command lst: did you mean list?\n"},
+		{"insp", "unknown command insp: did you mean inspect?\n"},
+		{"server", "unknown command server: did you mean servers?\n"},
+		{"help nope", "unknown command nope: there are bootstrap, check, completion, exec, help, inspect, list, man, release, script, servers, watch\n"},
+		{"help inspec", "unknown command inspec: did you mean inspect?\n"},
+		{"inspect --nope", "unknown flag: --nope\nSee 'locks inspect --help'."},
+
+		{"inspect", "want the lock's name: locks inspect NAME\n"},
+		{"inspect a b", "want the lock's name, and no other argument, but there are 2: locks inspect NAME (a text with spaces needs quotes)\n"},
+		{"release", "want the lock's name: locks release NAME"},
+		{"watch", "want the lock's name: locks watch NAME\n"},
+		{"watch " + strings.Repeat("x", 1025) + " --redis a", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
+		{"watch a --every 0 --redis a", "--every is 0s: allowed are 10ms and more"},
+		{"man", "want the directory: locks man DIRECTORY\n"},
+		{"check a", "check takes flags, and no argument such as a: locks check [flags]\n"},
+		{"check --max-ttl 10s --redis a", "--max-ttl with fairqueue: only redlock has it"},
+		{"check --redis a --tls --tls-cert " + text + " --tls-key " + text, "--tls-cert and --tls-key: want a certificate and its key, in PEM: "},
+		{"bootstrap a:1", "bootstrap takes flags, and no argument such as a:1: locks bootstrap [flags]\n"},
+		{"bootstrap --redis a --redis b", "redlock takes 3 servers or more"},
+		{"release a --strategy semaphore --redis a", "--strategy semaphore without --permits"},
+		{"list a b", "want one pattern at most, but there are 2 arguments: locks list [PATTERN] (a text with spaces or * needs quotes)\n"},
+		{"list --every 2s --redis a", "--every without --watch: the list is printed once"},
+		{"list --watch --every 1ms --redis a", "--every is 1ms: allowed are 10ms and more"},
+		{"list --jsn", "unknown flag: --jsn: did you mean --json?"},
+		{"list -json", "unknown flag: -j (a flag of several letters has two dashes)\n"},
+		{"script acquire", "there is no script acquire in this version: 'locks script' lists all"},
+		{"script fairqueue/acquires", "there is no script fairqueue/acquires in this version"},
+		{"script aad9a77", "there is no script aad9a77 in this version"},
+		{"script " + strings.Repeat("0", 40), "there is no script 0000"},
+		{"script a b", "want one script at most"},
+
+		{"exec", "want the lock's name and the command"},
+		{"exec -- true", "want the lock's name and the command"},
+		{"exec a", "there is no command"},
+		{"exec a --", "there is no command"},
+		{"exec a --nope true", "unknown flag: --nope"},
+		{"exec a --tr -- true", "unknown flag: --tr: did you mean --ttl, --try"},
+		{"exec a --wait soon -- true", "--wait is soon: allowed are seconds, such as 90 or 0.5, and times such as 90s, 2m or 300ms"},
+		{"exec a -v -q -- true", "--verbose and --quiet exclude each other"},
+		{"exec a --try --wait 1s -- true", "--wait and --try exclude each other"},
+		{"exec a --fail-fast -- true", "--fail-fast without --wait: without it exec ends at once in any case"},
+		{"exec a --wait 0s -- true", "--wait is 0s: allowed is more than 0"},
+		{"exec a --ttl 1ms -- true", "--ttl is 1ms: allowed are whole milliseconds from 10ms to 24h0m0s"},
+		{"exec a --ttl 1m --max-hold 30s -- true", "--max-hold is 30s: allowed are the TTL of 1m0s and more"},
+		{"exec a --max-ttl 1m --redis a -- true", "--max-ttl with fairqueue: only redlock has it"},
+		{"exec a --max-ttl 10s --strategy redlock" + three + " -- true", "--max-ttl is 10s: allowed are whole milliseconds from 30s to 24h0m0s"},
+		{"exec a --permits 5 --strategy fairqueue --redis a -- true", "--permits with fairqueue: only semaphore has them"},
+		{"exec a --permits 0 --redis a -- true", "--permits is 0: allowed are 1 to 1000000"},
+		{"exec a --permits 1000001 --redis a -- true", "--permits is 1000001: allowed are 1 to 1000000"},
+		{"exec a --strategy semaphore --redis a -- true", "--strategy semaphore without --permits: how many may hold the lock at a time?"},
+		{"exec a --at-least 0s -- true", "--at-least is 0s: allowed are whole milliseconds from 10ms to 24h0m0s"},
+		{"exec a --at-least 25h -- true", "--at-least is 25h0m0s: allowed are"},
+		{"exec a --at-least 10.5ms -- true", "--at-least is 10.5ms: allowed are"},
+		{"exec a --at-least 2m --max-ttl 1m --strategy redlock" + three + " -- true", "--at-least is 2m0s: allowed is --max-ttl, 1m0s, at most"},
+		{"exec a --at-least 1s --permits 5 --redis a -- true", "--at-least and --permits exclude each other"},
+		{"exec a --at-least 1s --read --redis a -- true", "--at-least and --read exclude each other"},
+		{"exec a --read --write --redis a -- true", "--read and --write exclude each other"},
+		{"exec a --read --strategy fairqueue --redis a -- true", "--read with fairqueue: only rwlock has readers and writers"},
+		{"exec a --write --permits 5 --redis a -- true", "--write with semaphore: only rwlock has readers and writers"},
+		{"exec a --permits 5 --strategy rwlock --redis a -- true", "--permits with rwlock: only semaphore has them"},
+		{"exec " + strings.Repeat("x", 1016) + " --at-least 1s -- true", "the lock's name has 1016 bytes: with --at-least allowed are 1 to 1015"},
+		{"exec a --grace -1s -- true", "--grace is -1s: allowed are 0 (SIGKILL at once) and more"},
+		{"exec a -E 256 -- true", "--conflict-exit-code is 256: allowed are 0 to 255"},
+		{"exec a --label " + strings.Repeat("x", 257) + " -- true", "--label has 257 bytes: allowed are "},
+		{"exec " + strings.Repeat("x", 1025) + " -- true", "the lock's name has 1025 bytes: allowed are 1 to 1024"},
+
+		{"inspect a", "which Redis? Give --redis or set REDIS_URL"},
+		{"inspect a --read --redis a", "unknown flag: --read"},
+		{"inspect a --redis=", "an address without a host"},
+		{"inspect a --redis localhost:0", "an address without a host, or with a port that is none"},
+		{"inspect a --redis localhost:redis", "an address cannot be read"},
+		{"inspect a --redis http://localhost", "an address of another kind"},
+		{"inspect a --redis unix://relative", "a unix address without a path"},
+		{"inspect a --redis redis://localhost/x", "whose path is no database's number"},
+		{"inspect a --redis redis://localhost?password=secret", "an address with a ? or #"},
+		{"inspect a --redis redis://me:secret@localhost", "--redis has a password, and everybody on this machine can read arguments"},
+		{"inspect a --redis me:secret@localhost:6379", "--redis has a password"},
+		{"inspect a --redis me:secret@/tmp/redis.sock", "an address without a host"},
+		{"inspect a --redis redis://:sec%ret@localhost", "an address cannot be read"},
+		{"inspect a --redis me@localhost", "there is a user and no password"},
+		{"inspect a --redis localhost --user me", "there is a user and no password"},
+		{"inspect a --redis localhost --redis localhost", "fairqueue takes one server, --redis names 2"},
+		{"inspect a --redis localhost --strategy redlock", "redlock takes 3 servers or more, --redis names 1"},
+		{"inspect a --redis localhost --strategy nope", `there is no strategy "nope": there are setnxgetset, `},
+		{"inspect a --redis localhost --db -1", "--db is -1: allowed are 0 and more"},
+		{"inspect a --redis localhost --password-file " + empty, "the first line is empty"},
+		{"inspect a --redis localhost --password-file /there/is/none", "--password-file: open /there/is/none"},
+		{"inspect a --redis localhost --tls-ca " + empty, "--tls-ca without TLS"},
+		{"inspect a --redis localhost --tls --tls-ca " + empty, "there is no certificate in"},
+		{"inspect a --redis localhost --tls --tls-cert " + empty, "needs both --tls-cert and --tls-key"},
+		{"inspect a --redis /tmp/redis.sock --tls", "--tls with a Unix socket"},
+
+		{"exec-watch", "only locks exec starts exec-watch\n"},
+		{"exec-watch 1s", "only locks exec starts exec-watch\n"},
+		{"exec-watch 1s 2 3", "only locks exec starts exec-watch\n"},
+		{"exec-watch a 1", "only locks exec starts exec-watch\n"},
+		{"exec-watch 1s b", "only locks exec starts exec-watch\n"},
 	} {
-		refused(t, args, want)
+		if errNoExec != nil && strings.HasPrefix(c.args, "exec") {
+			continue
+		}
+		if errs := refused(t, c.args, c.want); strings.Contains(errs, "sec") && strings.Contains(c.args, "sec") {
+			t.Errorf("locks %s: the password is in %q", c.args, errs)
+		}
 	}
 	if err := exactlyOne("the directory")(manCommand(), []string{""}); err == nil || err.Error() != "want the directory, and the argument is empty: man DIRECTORY" {
 		t.Errorf("an empty argument: %v, want that it is refused", err)
@@ -130,20 +217,7 @@ func TestMisuseOfArguments(t *testing.T) {
 	if err := aCommand(rootCommand(), []string{""}); err == nil || !strings.Contains(err.Error(), `unknown command "": `) {
 		t.Errorf("an empty command: %v, want that it is refused", err)
 	}
-}
-
-// TestMisuseOfFiles: a client's certificate that is none.
-func TestMisuseOfFiles(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "pem")
-	if err := os.WriteFile(file, []byte("x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	refused(t, "check --redis a --tls --tls-cert "+file+" --tls-key "+file, "--tls-cert and --tls-key: want a certificate and its key, in PEM: ")
-}
-
-// TestHelpBehindTheName: the flag --help is understood wherever exec takes flags.
-func TestHelpBehindTheName(t *testing.T) {
-	for _, args := range []string{"exec --help", "exec a --help", "exec a -h -- true", "exec a --try -h"} {
-		clitest.Help(t, rootCommand(), args, []string{"Usage: locks exec NAME"})
+	if err := (&listing{}).check(listCommand(), []string{""}); err == nil || !strings.Contains(err.Error(), "leave it out to list all locks") {
+		t.Errorf("an empty pattern: %v, want that it is refused", err)
 	}
 }

@@ -15,16 +15,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/cli"
-	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
-
-func TestScriptMisuse(t *testing.T) {
-	for _, name := range []string{"acquire", "fairqueue/acquires", "aad9a77", "0000000000000000000000000000000000000000"} {
-		clitest.Misuse(t, rootCommand(), "script "+name, "there is no script "+name+" in this version: 'locks script' lists all")
-	}
-	clitest.Misuse(t, rootCommand(), "script a b", "want one script at most")
-}
 
 // scriptOutput is what locks script prints.
 func scriptOutput(t *testing.T, args ...string) string {
@@ -46,9 +38,7 @@ func TestScripts(t *testing.T) {
 	found, sums := 0, map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
@@ -84,9 +74,7 @@ func TestScriptLines(t *testing.T) {
 		for _, dir := range []string{by, "internal/algorithm/*", "driver/rediskit"} {
 			if found, _ := filepath.Glob("../../" + dir + "/" + name); len(found) == 1 {
 				text, err := os.ReadFile(found[0])
-				if err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, err)
 				return strings.Split(string(text), "\n")
 			}
 		}
@@ -95,9 +83,7 @@ func TestScriptLines(t *testing.T) {
 	numbered := regexp.MustCompile(`^ *(\d+)  (\w+\.lua):(\d+) *(?:  (.*))?$`)
 	for _, s := range scripts() {
 		var out strings.Builder
-		if err := numberLines(&out, s.Source()); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, numberLines(&out, s.Source()))
 		printed := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		for i, want := range strings.Split(strings.TrimSuffix(s.Source(), "\n"), "\n") {
 			m := numbered.FindStringSubmatch(printed[i])
@@ -121,9 +107,7 @@ func TestScriptOfAnError(t *testing.T) {
 		c := s.Pool().Get()
 		defer c.Close()
 		release, err := findScript("luascript/release")
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		_, err = redis.DoContext(c, t.Context(), "EVAL", release.Source(), 1, key, "token", "channel")
 		return err
 	}()

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -28,6 +29,7 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -41,6 +43,7 @@ const patience = time.Minute
 type tool struct {
 	*exec.Cmd
 	t      *testing.T
+	in     io.WriteCloser // of begin
 	out    *bufio.Reader
 	pipe   io.Closer // of out
 	errs   *bytes.Buffer
@@ -63,13 +66,9 @@ func toolFor(t *testing.T, s *redistest.Server, args ...string) *tool {
 func (c *tool) start() *tool {
 	c.t.Helper()
 	out, err := c.StdoutPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	redistest.Must(c.t, err)
 	c.out, c.pipe = bufio.NewReader(out), out
-	if err := c.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	redistest.Must(c.t, c.Start())
 	c.t.Cleanup(func() {
 		if !c.waited {
 			c.Process.Kill()
@@ -79,14 +78,111 @@ func (c *tool) start() *tool {
 	return c
 }
 
-// input is the command's standard input. It is called before start.
-func (c *tool) input() io.WriteCloser {
+// begin starts it with an input that is open until the test closes c.in.
+func (c *tool) begin() *tool {
 	c.t.Helper()
 	in, err := c.StdinPipe()
-	if err != nil {
-		c.t.Fatal(err)
+	redistest.Must(c.t, err)
+	c.in = in
+	return c.start()
+}
+
+// hold begins an exec with these arguments, and returns when its command has begun: the command goes on until the test
+// closes c.in, and exits with that status.
+func hold(t *testing.T, s *redistest.Server, status int, args ...string) *tool {
+	t.Helper()
+	c := toolFor(t, s, slices.Concat([]string{"exec"}, args, []string{"--", "sh", "-c", fmt.Sprintf("echo in; read line; exit %d", status)})...).begin()
+	c.line()
+	return c
+}
+
+// acquire holds a lock by the library.
+func acquire(t *testing.T, s *redistest.Server, name string, o strategy.Options) strategy.Lease {
+	t.Helper()
+	lease, err := onServer(t, s, o).NewLock(name).TryAcquire(t.Context())
+	redistest.Must(t, err)
+	return lease
+}
+
+// queues waits until one process waits for the lock.
+func queues(t *testing.T, s *redistest.Server, name string) {
+	t.Helper()
+	verdict.Eventually(t, "a process queues", func() bool { return len(inspected(t, s, name).Queue) == 1 })
+}
+
+// sleeper is a command in a group of its own. ended is closed when it is gone.
+func sleeper(t *testing.T, words ...string) (command *exec.Cmd, ended chan struct{}) {
+	t.Helper()
+	if words == nil {
+		words = []string{"sleep", "600"}
 	}
-	return in
+	command, ended = exec.Command(words[0], words[1:]...), make(chan struct{})
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	redistest.Must(t, command.Start())
+	go func() {
+		defer close(ended)
+		command.Wait()
+	}()
+	t.Cleanup(func() {
+		syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+		<-ended
+	})
+	return command, ended
+}
+
+// within fails the test unless the channel is closed, or has a value, in time.
+func within[T any](t *testing.T, what string, c <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-c:
+	case <-time.After(patience):
+		t.Errorf("not within %v: %s", patience, what)
+	}
+	return got
+}
+
+// needsProc skips a test that looks at processes by /proc.
+func needsProc(t *testing.T) {
+	t.Helper()
+	if state, _ := statOf(os.Getpid()); state == "" {
+		t.Skip("not proven: that takes /proc")
+	}
+}
+
+// newJob is a job of exec whose command is that process, as exec has it once the command was started: all that exec, the
+// command and the watcher say comes from the test.
+func newJob(leader int, lease strategy.Lease, said io.Writer) *job {
+	return &job{
+		e: &execution{name: "n", said: newTeller(said), grace: time.Minute}, lease: lease, leader: leader, tty: &terminal{fd: -1},
+		starter: &starter{executed: make(chan struct{})}, watcher: &watcher{pid: -1}, changes: make(chan change, 1),
+	}
+}
+
+// lapsed is a lease whose deadline has come, or is lost otherwise.
+type lapsed struct {
+	strategy.Lease
+	deadline time.Time
+	held     bool // until lost is closed
+	lost     chan struct{}
+	asked    chan struct{} // gets a value when somebody asks for Err
+	evicted  bool          // before its deadline
+}
+
+func (l lapsed) Deadline() time.Time   { return l.deadline }
+func (l lapsed) Lost() <-chan struct{} { return l.lost }
+func (l lapsed) Err() error {
+	select {
+	case l.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-l.lost:
+	default:
+		if l.held {
+			return nil
+		}
+	}
+	return &strategy.LostError{Name: "n", Lapsed: !l.evicted}
 }
 
 // line is the next line of the standard output.
@@ -173,6 +269,12 @@ func groupEnded(group int) func() bool {
 	return func() bool { return !alive(group) || onlyZombies(group) }
 }
 
+// wantEnded waits until a group is gone.
+func wantEnded(t *testing.T, group int) {
+	t.Helper()
+	verdict.Eventually(t, "the group is gone", groupEnded(group))
+}
+
 // onlyZombies reports whether only zombies are left of a group: this system may have no init that reaps
 // them.
 func onlyZombies(group int) bool {
@@ -201,14 +303,10 @@ func statOf(pid int) (state string, group int) {
 func inspected(t *testing.T, s *redistest.Server, name string) strategy.Info {
 	t.Helper()
 	locks, err := fairqueue.New(redigonode.New(s.Pool()), strategy.Options{TTL: 2 * patience, OpTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer locks.Close()
 	info, err := locks.Inspect(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return info
 }
 
@@ -245,9 +343,7 @@ func onServer(t *testing.T, s *redistest.Server, o strategy.Options) strategy.St
 	o.TTL = max(o.TTL, time.Minute)
 	o.OpTimeout = o.TTL / 2 // by default it would be a second, which is short next to busy loops
 	locks, err := fairqueue.New(redigonode.New(s.Pool()), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() { locks.Close() })
 	return locks
 }
@@ -260,9 +356,7 @@ func bootstrap(t *testing.T, servers []*redistest.Server) {
 		pools = append(pools, s.Pool())
 	}
 	if len(pools) > 1 {
-		if err := locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(t.Context(), nodes) }); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(t.Context(), nodes) }))
 	}
 }
 

@@ -38,10 +38,7 @@ func TestWatch(t *testing.T) {
 	if r := seen("free"); r.Held || r.Before != nil {
 		t.Errorf("of a free lock it says %+v", r)
 	}
-	lease, err := onServer(t, s, strategy.Options{TTL: time.Hour, Label: strategy.Holder{Host: "web", PID: 12, Label: "x"}.String()}).NewLock(name).TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := acquire(t, s, name, strategy.Options{TTL: time.Hour, Label: strategy.Holder{Host: "web", PID: 12, Label: "x"}.String()})
 	fence, _ := lease.Fence()
 	if r := seen(fmt.Sprintf(`held by web, process 12, "x", fence %d`, fence)); !r.Held || r.Token != lease.Token() || r.Fence != fence || r.Before != nil {
 		t.Errorf("of a held lock it says %+v", r)
@@ -73,9 +70,7 @@ func TestWatchOutage(t *testing.T) {
 	c.start().line()
 	redistest.Skip(t, s.Kill(t.Context()), "what watch does when its server dies")
 	verdict.Eventually(t, "it says that the server is away", func() bool { return strings.Contains(said.String(), s.Addr()+": ") })
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, s.Restart(t.Context()))
 	if line := c.line(); !strings.HasSuffix(line, "  free") {
 		t.Errorf("after the restart it prints %q, want what is now", line)
 	}
