@@ -13,14 +13,13 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 var nodeSubject = nodetest.Subject{
 	Open: func(t *testing.T, opts nodetest.Options) driver.Node {
 		o, err := rueidis.ParseURL(opts.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		o.AlwaysRESP2 = opts.Protocol == 2
 		// The client's cache cannot be in RESP2, nor without CLIENT, which a user may lack.
 		o.DisableCache = o.AlwaysRESP2 || o.Username != ""

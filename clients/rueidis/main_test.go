@@ -3,7 +3,6 @@ package rueidisnode
 
 import (
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -46,9 +45,7 @@ func newClient(t testing.TB, o rueidis.ClientOption) rueidis.Client {
 func optionsOf(t testing.TB, s *redistest.Server) rueidis.ClientOption {
 	t.Helper()
 	o, err := rueidis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return o
 }
 
@@ -77,10 +74,4 @@ func echo(t *testing.T, n *node, text string) {
 	if got := fmt.Sprintf("%s", reply); err != nil || got != text {
 		t.Fatalf("ECHO %s = %s, %v", text, got, err)
 	}
-}
-
-// quick has a server looked for no longer than that.
-func quick(o rueidis.ClientOption) rueidis.ClientOption {
-	o.Dialer = net.Dialer{Timeout: time.Second}
-	return o
 }

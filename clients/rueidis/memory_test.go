@@ -605,28 +605,6 @@ func TestCloseInMemory(t *testing.T) {
 	}
 }
 
-// For a caller who is too late, or has left, the Node does not even make a connection.
-func TestTooLateToBegin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := newMemory(t)
-		n := m.node(t)
-		done, cancel := context.WithCancel(t.Context())
-		cancel()
-		dialled := m.Dialled()
-		fn := func(driver.Conn) error { t.Error("fn was called"); return nil }
-		want(t, "Session of a caller that has left", n.Session(done, soon(), "k", fn), strategy.ErrUnsent, context.Canceled)
-		want(t, "Session past due", n.Session(t.Context(), time.Now(), "k", fn), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		_, err := n.Do(done, soon(), "ECHO", "x")
-		want(t, "Do of a caller that has left", err, strategy.ErrUnsent, context.Canceled)
-		_, err = n.Subscribe(done, "c", nil)
-		want(t, "Subscribe of a caller that has left", err, strategy.ErrUnsent, context.Canceled)
-		synctest.Wait()
-		if m.Dialled() != dialled {
-			t.Errorf("%d connections were made", m.Dialled()-dialled)
-		}
-	})
-}
-
 // Tests what a session does with its connection when commands fail.
 func TestSessionsConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -784,4 +762,30 @@ func TestRawReplies(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A reply that is cut off in the middle is unknown, and the next request is answered on a new connection.
+func TestReplyIsCutOff(t *testing.T) {
+	for _, part := range []string{"$", "$5\r\n", "$5\r\nab", "$5\r\nabcde"} {
+		t.Run(part, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := newMemory(t, func(c *nodetest.Conn, cmd string) bool {
+					cut := strings.HasPrefix(cmd, "GET") || strings.HasPrefix(cmd, "EVALSHA")
+					if cut {
+						c.Say("%s", part)
+						c.Close()
+					}
+					return cut
+				})
+				n := m.node(t)
+				_, err := n.Do(t.Context(), soon(), "GET", "k")
+				want(t, "GET", err, strategy.ErrUnknown)
+				_, err = n.Eval(t.Context(), soon(), driver.NewScript("one", "return 1"), []string{"k"})
+				want(t, "Eval", err, strategy.ErrUnknown)
+				echo(t, n, "after")
+				wantSeen(t, m, "GET", 1)
+				wantSeen(t, m, "EVAL", 1)
+			})
+		})
+	}
 }

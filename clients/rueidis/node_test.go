@@ -1,16 +1,11 @@
-// The Node by itself: names, replies, arguments, shared packets, Close.
+// The Node by itself: names, arguments, and connections that it gives back.
 package rueidisnode
 
 import (
-	"context"
 	"fmt"
-	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -41,15 +36,6 @@ func TestNameIsTheAddress(t *testing.T) {
 	}
 }
 
-// A map of the client's comes in the order of the keys.
-func TestMapsAreSorted(t *testing.T) {
-	t.Parallel()
-	reply, err := shared(t).Do(t.Context(), soon(), "EVAL", "redis.setresp(3) return {map = {b = 2, a = {double = 1.5}}}", 0)
-	if wanted := []any{[]byte("a"), []byte("1.5"), []byte("b"), int64(2)}; err != nil || !reflect.DeepEqual(reply, wanted) {
-		t.Errorf("a map = %q, %v, want %q", reply, err, wanted)
-	}
-}
-
 type shout string
 
 func (s shout) String() string { return strings.ToUpper(string(s)) }
@@ -68,100 +54,16 @@ func TestArguments(t *testing.T) {
 		_, err := n.Do(t.Context(), soon(), cmd, "k")
 		want(t, "Do "+cmd, err, strategy.ErrUnsent)
 	}
+	want(t, "SUBSCRIBE in a session", n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
+		_, err := c.Do("SUBSCRIBE", "x")
+		return err
+	}), strategy.ErrUnsent)
 	// No key, and an empty one.
 	if reply, err := n.Do(t.Context(), soon(), "PING", ""); err != nil || fmt.Sprintf("%s", reply) != "PONG" {
 		t.Errorf("PING = %s, %v", reply, err)
 	}
 	if reply, err := n.Do(t.Context(), soon(), "EVAL", "return ARGV[1]", 1, "", "x"); err != nil || fmt.Sprintf("%s", reply) != "x" {
 		t.Errorf("EVAL with an empty key = %s, %v", reply, err)
-	}
-}
-
-// Callers who come together travel together.
-func TestCallersShareAPacket(t *testing.T) {
-	t.Parallel()
-	var s spy
-	srv := redistest.Own(t, redistest.Config{})
-	n := newNode(t, s.options(optionsOf(t, srv)))
-	echo(t, n, "first")
-	redistest.Skip(t, srv.Freeze(t.Context()), "that callers share a packet")
-	line := s.last()
-	var wg sync.WaitGroup
-	wg.Go(func() { n.Do(t.Context(), soon(), "ECHO", "alone") })
-	verdict.Eventually(t, "the first is sent", func() bool { return strings.Contains(saidOn(line), "alone") })
-	for i := range 10 {
-		wg.Go(func() {
-			text := fmt.Sprint("crowd", i)
-			if reply, err := n.Do(t.Context(), soon(), "ECHO", text); err != nil || fmt.Sprintf("%s", reply) != text {
-				t.Errorf("ECHO %s = %s, %v", text, reply, err)
-			}
-		})
-	}
-	verdict.Eventually(t, "ten wait", func() bool {
-		n.pipe.mu.Lock()
-		defer n.pipe.mu.Unlock()
-		return len(n.pipe.queue) == 10
-	})
-	if strings.Contains(saidOn(line), "crowd") {
-		t.Error("the crowd was sent before the one before it was answered")
-	}
-	ctx := context.Background()
-	if err := srv.Thaw(ctx); err != nil {
-		t.Fatal(err)
-	}
-	wg.Wait()
-	if s.dialled() != 2 { // the client's own, and the pipe's
-		t.Errorf("%d connections, want 2", s.dialled())
-	}
-}
-
-func saidOn(c *spied) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sent.String()
-}
-
-// A login that fails is no session.
-func TestWrongPassword(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Own(t, redistest.Config{Password: "s3cret"})
-	n := newNode(t, rueidis.ClientOption{InitAddress: []string{srv.Addr()}, Password: "wr0ng"})
-	err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
-	want(t, "Session with a wrong password", err, strategy.ErrUnsent)
-}
-
-// Close ends what is under way and gives back what was lent; the client stays the user's.
-func TestClose(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Own(t, redistest.Config{})
-	client := newClient(t, optionsOf(t, srv))
-	n := New(client).(*node)
-	echo(t, n, "before")
-	h, _ := nodetest.Subscribe(t, n, "c")
-	redistest.Skip(t, srv.Freeze(t.Context()), "what Close does to calls under way")
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "sent"); first <- err }()
-	verdict.Eventually(t, "one is sent", func() bool { n.pipe.mu.Lock(); defer n.pipe.mu.Unlock(); return len(n.pipe.flight) == 1 })
-	go func() { _, err := n.Do(t.Context(), soon(), "ECHO", "queued"); second <- err }()
-	verdict.Eventually(t, "one is queued", func() bool { n.pipe.mu.Lock(); defer n.pipe.mu.Unlock(); return len(n.pipe.queue) == 1 })
-	began := time.Now()
-	if err := n.Close(); err != nil {
-		t.Errorf("Close = %v", err)
-	}
-	if took := time.Since(began); took > generous/2 {
-		t.Errorf("Close took %v", took)
-	}
-	want(t, "what was sent", receive(t, "its end", first), strategy.ErrUnknown, strategy.ErrClosed)
-	want(t, "what was queued", receive(t, "its end", second), strategy.ErrUnsent, strategy.ErrClosed)
-	receive(t, "the subscription's end", h.Ends)
-	if err := n.Close(); err != nil {
-		t.Errorf("second Close = %v", err)
-	}
-	if err := srv.Thaw(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil {
-		t.Errorf("PING by the user's client after Close = %v", err)
 	}
 }
 

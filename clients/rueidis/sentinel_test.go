@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
@@ -21,19 +22,11 @@ import (
 func TestSentinelFailOver(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSentinels(t, 1, redistest.Config{})
-	o := small(rueidis.ClientOption{InitAddress: s.Addrs, Sentinel: rueidis.SentinelOption{MasterSet: s.Name}})
-	client, err := rueidis.NewClient(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client, err := rueidis.NewClient(small(rueidis.ClientOption{InitAddress: s.Addrs, Sentinel: rueidis.SentinelOption{MasterSet: s.Name}}))
+	redistest.Must(t, err)
 	t.Cleanup(client.Close)
 	n := New(client).(*node)
-	locks, err := fairqueue.New(n, strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close()
-	lock := locks.NewLock("sentinel")
+	lock := clienttest.Strategy(t, fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second}).NewLock("sentinel")
 
 	holds := func(what string, master *redistest.Server) {
 		t.Helper()
@@ -59,35 +52,22 @@ func TestSentinelFailOver(t *testing.T) {
 			}
 			waited <- err
 		}()
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("Release %s = %v", what, err)
-		}
-		if err := receive(t, "the waiter "+what, waited); err != nil {
-			t.Errorf("the waiter %s: %v", what, err)
+		if err := errors.Join(lease.Release(t.Context()), receive(t, "the waiter "+what, waited)); err != nil {
+			t.Errorf("the release, or the waiter %s: %v", what, err)
 		}
 		if !n.Ordered() || !strings.Contains(n.Name(), ":") {
 			t.Errorf("%s: Ordered() = %v, Name() = %s", what, n.Ordered(), n.Name())
 		}
 	}
 	first, err := s.Master(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	holds("at first", first)
 	second, err := s.Promote(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Demote(t.Context(), first, second); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
+	redistest.Must(t, s.Demote(t.Context(), first, second))
 	holds("after the old master became a replica", second)
-	if err := s.Heard(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, s.Heard(t.Context(), second))
 	third, err := s.FailOver(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	holds("after the master died", third)
 }
