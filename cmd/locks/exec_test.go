@@ -123,6 +123,9 @@ func TestExecSpelling(t *testing.T) {
 			t.Errorf("%s: it printed %q, want what echo makes of its arguments", args, out)
 		}
 	}
+	if out := toolFor(t, s, "exec", name, "--no-redis-env", "sh", "-c", `echo "${REDIS_URL-none}"`).start().wantEnd(0); out != "none\n" {
+		t.Errorf("with --no-redis-env it printed %q, want none", out)
+	}
 }
 
 // TestExecTellsWho: while exec waits, it says every ten seconds who holds the lock by then, and nothing once it has ended.

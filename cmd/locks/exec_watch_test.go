@@ -158,8 +158,8 @@ func watcherOf(pid int) int {
 // TestExecWatcherOfNobody: a watcher ends also where the command ended by itself, and exec was
 // killed before it could say so.
 func TestExecWatcherOfNobody(t *testing.T) {
-	command, gone := sleeper(t, "true")
-	<-gone
+	command, over := sleeper(t, "true")
+	<-over
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
