@@ -625,21 +625,3 @@ func TestGlobal(t *testing.T) {
 	}
 }
 
-// Measures what the observer costs a lock that is acquired and released, with the SDK's metrics, and
-// with spans that nobody samples.
-func BenchmarkPair(b *testing.B) {
-	ob, err := newObserver(Options{
-		Strategy:       "luascript",
-		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
-		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, kind := range []strategy.EventKind{strategy.EventAsked, strategy.EventAttempt, strategy.EventAcquired, strategy.EventReleased} {
-			ob.observe(strategy.Event{Kind: kind, Context: b.Context(), Name: name, Token: "7f3c9a52-4d1e-4b8f-9a66-0c1d2e3f4a5b", Attempt: 1})
-		}
-	}
-}
