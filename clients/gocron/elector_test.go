@@ -32,27 +32,18 @@ func TestElector(t *testing.T) {
 			t.Cleanup(e.Close)
 			electors = append(electors, e)
 			time.Sleep(time.Second) // the first leads
-			start(t, func(s gocron.Scheduler) {
-				add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
-					runs <- run{i, ctx}
-					return nil
-				}))
-			}, gocron.WithDistributedElector(e))
+			lead(t, e, func(ctx context.Context, _ strategy.Lease) error {
+				runs <- run{i, ctx}
+				return nil
+			})
 		}
-		for minute := range 10 {
-			want := 0
-			if minute >= 5 {
-				want = 1
-			}
+		for minute := range 4 {
 			r := <-runs
 			synctest.Wait() // the run is over
-			if r.by != want || len(runs) > 0 {
-				t.Errorf("minute %d: instance %d runs the job, want %d alone", minute, r.by, want)
+			if r.by != minute/2 || len(runs) > 0 || r.ctx.Err() == nil {
+				t.Errorf("minute %d: instance %d runs the job, want %d alone, and its context ends with %v", minute, r.by, minute/2, r.ctx.Err())
 			}
-			if r.ctx.Err() == nil {
-				t.Errorf("minute %d: the context outlives the run", minute)
-			}
-			if minute == 4 {
+			if minute == 1 {
 				electors[0].Close()
 				if err := electors[0].IsLeader(t.Context()); err == nil {
 					t.Error("the first instance leads after Close")
@@ -68,21 +59,18 @@ func TestElectorClose(t *testing.T) {
 	bubble(t, func(t *testing.T, server *lockstest.Memory) {
 		leader := election.New(open(t, server), "scheduler")
 		e := gocronlocks.NewElector(leader)
-		failed, listen := failures()
-		ended := make(chan error, 1)
-		start(t, func(s gocron.Scheduler) {
-			add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
-				server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
-					if r.Op == lockstest.OpRelease {
-						time.Sleep(300 * time.Millisecond)
-					}
-					return serve()
-				})
-				<-ctx.Done()
-				ended <- context.Cause(ctx)
-				return nil
-			}), listen)
-		}, gocron.WithDistributedElector(e))
+		cause := make(chan error, 1)
+		ended := lead(t, e, func(ctx context.Context, _ strategy.Lease) error {
+			server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
+				if r.Op == lockstest.OpRelease {
+					time.Sleep(300 * time.Millisecond)
+				}
+				return serve()
+			})
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil
+		})
 		time.Sleep(90 * time.Second)
 		closed := make(chan time.Duration)
 		began := time.Now()
@@ -99,10 +87,10 @@ func TestElectorClose(t *testing.T) {
 		if err := e.IsLeader(t.Context()); err == nil {
 			t.Error("the instance leads while it closes")
 		}
-		if cause := <-ended; !errors.Is(cause, strategy.ErrReleased) {
+		if cause := <-cause; !errors.Is(cause, strategy.ErrReleased) {
 			t.Errorf("the job's context ends with %v, want ErrReleased", cause)
 		}
-		if err := <-failed; err != nil {
+		if err := <-ended; err != nil {
 			t.Errorf("the job ends with %v, want nil", err)
 		}
 		for range 2 {
@@ -145,21 +133,18 @@ func TestElectorOutlastsAnOutage(t *testing.T) {
 		e := gocronlocks.NewElector(election.New(open(t, server), "scheduler"))
 		defer e.Close()
 		var campaigns atomic.Int64 // in the outage
-		failed, listen := failures()
-		start(t, func(s gocron.Scheduler) {
-			add(t, s, everyMinute(), e.Task(func(ctx context.Context, _ strategy.Lease) error {
-				server.Intercept(func(_ context.Context, r lockstest.Request, _ func() error) error {
-					if r.Op == lockstest.OpAcquire {
-						campaigns.Add(1)
-					}
-					time.Sleep(time.Millisecond)
-					return lockstest.Unsent()
-				})
-				<-ctx.Done()
-				return nil
-			}), listen, gocron.WithLimitedRuns(1))
-		}, gocron.WithDistributedElector(e))
-		if err := <-failed; !errors.Is(err, strategy.ErrLost) {
+		ended := lead(t, e, func(ctx context.Context, _ strategy.Lease) error {
+			server.Intercept(func(_ context.Context, r lockstest.Request, _ func() error) error {
+				if r.Op == lockstest.OpAcquire {
+					campaigns.Add(1)
+				}
+				time.Sleep(time.Millisecond)
+				return lockstest.Unsent()
+			})
+			<-ctx.Done()
+			return nil
+		}, gocron.WithLimitedRuns(1))
+		if err := <-ended; !errors.Is(err, strategy.ErrLost) {
 			t.Errorf("the job ends with %v, want ErrLost", err)
 		}
 		if err := e.IsLeader(t.Context()); !errors.Is(err, strategy.ErrLost) { // the next campaign has just begun

@@ -4,6 +4,7 @@ package gocronlocks_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +14,8 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -31,89 +32,54 @@ func heldBy(err error) string {
 // No other instance runs the job while it runs, nor for AtLeast after its start, also if the job has ended or its
 // instance has died.
 func TestAtLeast(t *testing.T) {
-	for name, end := range map[string]func(context.Context, gocron.Lock, strategy.Strategy) error{
-		"the job ends":      func(ctx context.Context, run gocron.Lock, _ strategy.Strategy) error { return run.Unlock(ctx) },
-		"the instance dies": func(_ context.Context, _ gocron.Lock, locks strategy.Strategy) error { return locks.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *lockstest.Memory) {
-				const atLeast = time.Minute
-				mine := open(t, server)
-				a := newLocker(t, mine, gocronlocks.Options{AtLeast: atLeast})
-				b := newLocker(t, open(t, server), gocronlocks.Options{AtLeast: atLeast})
-				run, err := a.Lock(t.Context(), "report")
-				if err != nil {
-					t.Fatal(err)
+	for _, dies := range []bool{false, true} {
+		bubble(t, func(t *testing.T, server *lockstest.Memory) {
+			const atLeast = time.Minute
+			mine := open(t, server)
+			a := newLocker(t, mine, gocronlocks.Options{AtLeast: atLeast})
+			b := newLocker(t, open(t, server), gocronlocks.Options{AtLeast: atLeast})
+			run, began := lock(t, a), time.Now()
+			if dies {
+				mine.Close()
+			} else {
+				redistest.Must(t, run.Unlock(t.Context()))
+			}
+			for time.Since(began) < atLeast-time.Second {
+				if _, err := b.Lock(t.Context(), "report"); heldBy(err) != "report/at-least" {
+					t.Fatalf("%v after the start: Lock = %v, want that the mark is held", time.Since(began), err)
 				}
-				began := time.Now()
-				if err := end(t.Context(), run, mine); err != nil {
-					t.Fatal(err)
-				}
-				for time.Since(began) < atLeast-time.Second {
-					if _, err := b.Lock(t.Context(), "report"); heldBy(err) != "report/at-least" {
-						t.Fatalf("%v after the start: Lock = %v, want that the mark is held", time.Since(began), err)
-					}
-					time.Sleep(time.Second)
-				}
-				if _, err := b.Lock(t.Context(), "other"); err != nil {
-					t.Errorf("Lock of another job = %v", err)
-				}
-				time.Sleep(time.Second + time.Millisecond)
-				if _, err := b.Lock(t.Context(), "report"); err != nil {
-					t.Errorf("%v after the start: Lock = %v, want nil", time.Since(began), err)
-				}
-			})
+				time.Sleep(time.Second)
+			}
+			if _, err := b.Lock(t.Context(), "other"); err != nil {
+				t.Errorf("Lock of another job = %v", err)
+			}
+			time.Sleep(time.Second + time.Millisecond)
+			lock(t, b)
 		})
 	}
 }
 
-// A job that runs longer than AtLeast and the TTL keeps its hold. When it ends it is free at once.
+// A job that runs longer than AtLeast and the TTL keeps its hold. When it ends it is free at once. Without options a Locker is
+// a lock for the time of the job, and nothing of it stays.
 func TestHold(t *testing.T) {
-	bubble(t, func(t *testing.T, server *lockstest.Memory) {
-		o := gocronlocks.Options{AtLeast: ttl / 2}
-		a, b := newLocker(t, open(t, server), o), newLocker(t, open(t, server), o)
-		run, err := a.Lock(t.Context(), "report")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * ttl)
-		if _, err := b.Lock(t.Context(), "report"); heldBy(err) != "report" {
-			t.Errorf("Lock while the job runs = %v, want that the hold is held", err)
-		}
-		if err := run.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock = %v", err)
-		}
-		// Its refusal above has left no mark.
-		run, err = b.Lock(t.Context(), "report")
-		if err != nil {
-			t.Fatalf("Lock when the job has ended = %v", err)
-		}
-		if err := run.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock = %v", err)
-		}
-	})
-}
-
-// Without options a Locker is a lock for the time of the job.
-func TestPlain(t *testing.T) {
-	bubble(t, func(t *testing.T, server *lockstest.Memory) {
-		l := newLocker(t, open(t, server), gocronlocks.Options{})
-		for range 2 {
-			run, err := l.Lock(t.Context(), "report")
-			if err != nil {
-				t.Fatal(err)
+	for _, o := range []gocronlocks.Options{{}, {AtLeast: ttl / 2}} {
+		bubble(t, func(t *testing.T, server *lockstest.Memory) {
+			a, b := newLocker(t, open(t, server), o), newLocker(t, open(t, server), o)
+			run := lock(t, a)
+			time.Sleep(5 * ttl)
+			if _, err := b.Lock(t.Context(), "report"); heldBy(err) != "report" {
+				t.Errorf("Lock while the job runs = %v, want that the hold is held", err)
 			}
-			if err := run.Unlock(t.Context()); err != nil {
-				t.Errorf("Unlock = %v", err)
+			redistest.Must(t, run.Unlock(t.Context()))
+			redistest.Must(t, lock(t, b).Unlock(t.Context())) // its refusal above has left no mark
+			if n := a.Runs() + b.Runs(); n > 0 {
+				t.Errorf("the Lockers remember %d runs that are over", n)
 			}
-		}
-		if n := l.Runs(); n > 0 {
-			t.Errorf("the Locker remembers %d runs that are over", n)
-		}
-		if left, err := server.Leftovers(t.Context(), "lock:{report}"); err != nil || len(left) > 0 {
-			t.Errorf("the server keeps %q (%v), want nothing", left, err)
-		}
-	})
+			if left, err := server.Leftovers(t.Context(), "lock:{report}"); err != nil || len(left) > 0 {
+				t.Errorf("the server keeps %q (%v), want nothing", left, err)
+			}
+		})
+	}
 }
 
 // A run asks for its marks first, each for its own time, and for its hold last. The marks have the user's options: Label,
@@ -121,106 +87,68 @@ func TestPlain(t *testing.T) {
 func TestAsks(t *testing.T) {
 	bubble(t, func(t *testing.T, server *lockstest.Memory) {
 		var mu sync.Mutex
-		var asked []driver.Claim
+		var asked, heard []string
 		server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
-			if r.Op == lockstest.OpAcquire {
+			if c := r.Claims[0]; r.Op == lockstest.OpAcquire {
+				_, label, _ := strings.Cut(c.Token, ":")
 				mu.Lock()
-				asked = append(asked, r.Claims[0])
+				asked = append(asked, fmt.Sprintf("%s by %s for %v, its fence for %v", c.Name, label, c.TTL, c.FenceTTL))
 				mu.Unlock()
 			}
 			return serve()
 		})
-		var granted, lost []string
-		locks, err := engine.New(server, strategy.Options{TTL: ttl, Label: "mine", Observe: func(e strategy.Event) {
+		locks, err := engine.New(server, strategy.Options{TTL: ttl, FenceTTL: time.Hour, Label: "mine", Observe: func(e strategy.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			switch e.Kind {
-			case strategy.EventAcquired:
-				granted = append(granted, e.Name)
-			case strategy.EventLost:
-				lost = append(lost, e.Name)
+			if e.Kind == strategy.EventAcquired || e.Kind == strategy.EventLost {
+				heard = append(heard, fmt.Sprint(e.Kind, " ", e.Name))
 			}
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		t.Cleanup(func() { locks.Close() })
 		l := newLocker(t, locks, gocronlocks.Options{AtLeast: time.Minute})
 		start(t, func(s gocron.Scheduler) {
-			if err := l.KeyPerTick(s, 7*time.Minute); err != nil {
-				t.Fatal(err)
-			}
-			add(t, s, everyMinute(), l.Task(func(ctx context.Context, _ strategy.Lease) error {
+			redistest.Must(t, l.KeyPerTick(s, 7*time.Minute))
+			add(t, s, everyMinute(), l.Task(func(context.Context, strategy.Lease) error {
 				time.Sleep(10 * time.Minute)
 				return nil
 			}), gocron.WithName("report"))
 		}, gocron.WithDistributedLocker(l))
-		time.Sleep(time.Minute + time.Second)
-		mu.Lock()
-		got := slices.Clone(asked)
-		mu.Unlock()
-		want := []struct {
-			name          string
-			ttl, fenceTTL time.Duration
-			label         string
-		}{
-			{"report@2000-01-01T00:01:00Z", 7 * time.Minute, 14 * time.Minute, "mine"},
-			{"report/at-least", time.Minute, 2 * time.Minute, "mine"},
-			{"report", ttl, 0, "mine"},
-		}
-		if len(got) != len(want) {
-			t.Fatalf("the run asks for %+v, want %+v", got, want)
-		}
-		for i, w := range want {
-			c := got[i]
-			if c.Name != w.name || c.TTL != w.ttl || w.fenceTTL != 0 && c.FenceTTL != w.fenceTTL || w.label != labelOf(c.Token) {
-				t.Errorf("the run asks for %+v, want %+v", c, w)
-			}
-		}
 		time.Sleep(20 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if lost != nil {
-			t.Errorf("lost are %q, want none", lost)
+		if want := []string{
+			"report@2000-01-01T00:01:00Z by mine for 7m0s, its fence for 14m0s",
+			"report/at-least by mine for 1m0s, its fence for 2m0s",
+			"report by mine for 10s, its fence for 1h0m0s",
+		}; !slices.Equal(asked[:min(3, len(asked))], want) {
+			t.Errorf("the run asks for %q, want %q", asked, want)
 		}
-		if want := []string{want[0].name, want[1].name, want[2].name}; len(granted) < 3 || !slices.Equal(granted[:3], want) {
-			t.Errorf("the user's Observe hears of the grants of %q, want %q", granted, want)
+		if want := []string{"acquired report@2000-01-01T00:01:00Z", "acquired report/at-least", "acquired report"}; !slices.Equal(heard[:min(3, len(heard))], want) ||
+			slices.ContainsFunc(heard, func(what string) bool { return strings.HasPrefix(what, "lost") }) {
+			t.Errorf("the user's Observe hears %q, want %q first, and of no loss", heard, want)
 		}
 	})
 }
 
-func labelOf(token string) string {
-	_, label, _ := strings.Cut(token, ":")
-	return label
-}
-
 // Unlock says that the hold was lost, or that nobody knows, and the run is over for the Locker all the same.
 func TestUnlockFails(t *testing.T) {
-	for name, tt := range map[string]struct {
-		before func(server *lockstest.Memory)
-		want   error
-	}{
-		"lost": {func(server *lockstest.Memory) { server.Evict(context.Background(), "lock:{report}") }, strategy.ErrLost},
-		"unknown": {func(server *lockstest.Memory) {
-			server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
-		}, strategy.ErrUnknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *lockstest.Memory) {
-				l := newLocker(t, open(t, server), gocronlocks.Options{})
-				run, err := l.Lock(t.Context(), "report")
-				if err != nil {
-					t.Fatal(err)
-				}
-				tt.before(server)
-				if err := run.Unlock(t.Context()); !errors.Is(err, tt.want) {
-					t.Errorf("Unlock = %v, want %v", err, tt.want)
-				}
-				if n := l.Runs(); n > 0 {
-					t.Errorf("the Locker remembers %d runs that are over", n)
-				}
-				server.Intercept(nil)
-			})
+	for _, want := range []error{strategy.ErrLost, strategy.ErrUnknown} {
+		bubble(t, func(t *testing.T, server *lockstest.Memory) {
+			l := newLocker(t, open(t, server), gocronlocks.Options{})
+			run := lock(t, l)
+			if want == strategy.ErrLost {
+				server.Evict(t.Context(), "lock:{report}")
+			} else {
+				server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
+			}
+			if err := run.Unlock(t.Context()); !errors.Is(err, want) {
+				t.Errorf("Unlock = %v, want %v", err, want)
+			}
+			if n := l.Runs(); n > 0 {
+				t.Errorf("the Locker remembers %d runs that are over", n)
+			}
+			server.Intercept(nil)
 		})
 	}
 }
@@ -313,9 +241,8 @@ func TestOwner(t *testing.T) {
 		server.Reentrant = true
 		l := newLocker(t, open(t, server), gocronlocks.Options{})
 		ctx := strategy.WithOwner(t.Context(), "instance")
-		if _, err := l.Lock(ctx, "report"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.Lock(ctx, "report")
+		redistest.Must(t, err)
 		if _, err := l.Lock(ctx, "report"); heldBy(err) != "report" {
 			t.Errorf("a second Lock = %v, want that it is held", err)
 		}

@@ -17,9 +17,7 @@ func TestExamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address, reported = redistest.Own(t, redistest.Config{}).Addr(), make(chan struct{})
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			defer r.Close()
 			lines := bufio.NewScanner(r)
 			go func() {

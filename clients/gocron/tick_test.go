@@ -13,9 +13,9 @@ import (
 	_ "time/tzdata" // for machines that have no time zones
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/google/uuid"
 
 	gocronlocks "github.com/lockstrategies/locks/clients/gocron"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -27,7 +27,8 @@ type diary struct {
 	minutes []int
 }
 
-func (d *diary) write(ctx context.Context) {
+// write returns how many runs there were.
+func (d *diary) write(ctx context.Context) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	minute := -1
@@ -35,6 +36,7 @@ func (d *diary) write(ctx context.Context) {
 		minute = int(tick.Sub(d.began) / time.Minute)
 	}
 	d.minutes = append(d.minutes, minute)
+	return len(d.minutes)
 }
 
 func (d *diary) read() []int {
@@ -50,38 +52,38 @@ func TestEachTickOnce(t *testing.T) {
 	zones := []*time.Location{time.UTC}
 	for _, name := range []string{"Asia/Kathmandu", "America/St_Johns"} { // each minute of UTC is one there
 		zone, err := time.LoadLocation(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		zones = append(zones, zone)
 	}
 	for name, tt := range map[string]struct {
 		apart   time.Duration
 		atLeast time.Duration
 		perTick time.Duration
-		want    int // runs of each tick
+		dies    bool // an instance, in a run
+		want    int  // runs of each tick
 	}{
-		"the hold alone":                {5 * time.Second, 0, 0, 3},
-		"AtLeast":                       {5 * time.Second, 30 * time.Second, 0, 1},
-		"AtLeast, of clocks too far":    {20 * time.Second, 10 * time.Second, 0, 3},
-		"a key per tick":                {20 * time.Second, 0, time.Hour, 1},
-		"a key per tick, of far clocks": {10 * time.Minute, 0, time.Hour, 1},
-		"both":                          {5 * time.Second, 30 * time.Second, time.Hour, 1},
+		"the hold alone":                {5 * time.Second, 0, 0, false, 3},
+		"AtLeast":                       {5 * time.Second, 30 * time.Second, 0, false, 1},
+		"AtLeast, of clocks too far":    {20 * time.Second, 10 * time.Second, 0, false, 3},
+		"a key per tick":                {20 * time.Second, 0, time.Hour, true, 1},
+		"a key per tick, of far clocks": {10 * time.Minute, 0, time.Hour, false, 1},
+		"both":                          {5 * time.Second, 30 * time.Second, time.Hour, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				notes := diary{began: time.Now()}
 				for i := range 3 {
 					clock := wrongBy(time.Duration(i-1) * tt.apart)
-					l := newLocker(t, open(t, server), gocronlocks.Options{AtLeast: tt.atLeast, Now: clock.Now})
+					locks := open(t, server)
+					l := newLocker(t, locks, gocronlocks.Options{AtLeast: tt.atLeast, Now: clock.Now})
 					start(t, func(s gocron.Scheduler) {
 						if tt.perTick > 0 {
-							if err := l.KeyPerTick(s, tt.perTick); err != nil {
-								t.Fatal(err)
-							}
+							redistest.Must(t, l.KeyPerTick(s, tt.perTick))
 						}
 						add(t, s, everyMinute(), l.Task(func(ctx context.Context, _ strategy.Lease) error {
-							notes.write(ctx)
+							if notes.write(ctx) == ticks/2 && tt.dies {
+								locks.Close()
+							}
 							return nil
 						}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(notes.began.Add(30*time.Minute).In(zones[i]))))
 					}, gocron.WithDistributedLocker(l), gocron.WithClock(clock), gocron.WithLocation(zones[i]))
@@ -123,9 +125,7 @@ func one(t *testing.T, server *lockstest.Memory, behind time.Duration, when gocr
 	l := newLocker(t, open(t, server), o)
 	var job gocron.Job
 	start(t, func(s gocron.Scheduler) {
-		if err := l.KeyPerTick(s, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, l.KeyPerTick(s, time.Hour))
 		job = add(t, s, when, l.Task(func(ctx context.Context, _ strategy.Lease) error {
 			notes.write(ctx)
 			time.Sleep(takes)
@@ -140,26 +140,21 @@ func one(t *testing.T, server *lockstest.Memory, behind time.Duration, when gocr
 func TestRunNow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at     time.Duration
-		want   []int
 		noTick bool // RunNow is refused; otherwise the tick is
 	}{
-		"long before":     {30 * time.Minute, []int{60}, true},
-		"a minute before": {59 * time.Minute, []int{60}, false},
-		"just after":      {60*time.Minute + 30*time.Second, []int{60}, true},
+		"long before":     {30 * time.Minute, true},
+		"a minute before": {59 * time.Minute, false},
+		"just after":      {60*time.Minute + 30*time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *lockstest.Memory) {
-				refused := make(chan error, 10)
-				job, notes := one(t, server, 0, gocron.CronJob("0 * * * *", false), 0, gocron.WithEventListeners(
-					gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err })))
+				refused, listen := refusals()
+				job, notes := one(t, server, 0, gocron.CronJob("0 * * * *", false), 0, listen)
 				time.Sleep(tt.at)
-				if err := job.RunNow(); err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, job.RunNow())
 				time.Sleep(90*time.Minute - tt.at)
-				minutes := notes.read()
-				if !slices.Equal(minutes, tt.want) {
-					t.Errorf("the runs are of the minutes %v, want %v", minutes, tt.want)
+				if minutes := notes.read(); !slices.Equal(minutes, []int{60}) {
+					t.Errorf("the runs are of the minutes %v, want 60", minutes)
 				}
 				if err := <-refused; tt.noTick && !errors.Is(err, gocronlocks.ErrNoTick) ||
 					!tt.noTick && (heldBy(err) == "" || !strings.Contains(err.Error(), `job "report", tick 2000-01-01T01:00:00Z: `)) {
@@ -171,41 +166,34 @@ func TestRunNow(t *testing.T) {
 }
 
 // gocron skips ticks while the job runs. The run after them is of its own tick, and not of one that was skipped. Ticks are
-// those of the scheduler's clock.
+// those of the scheduler's clock. A one-time job has one tick.
 func TestSkippedTicks(t *testing.T) {
 	singleton := []gocron.JobOption{gocron.WithSingletonMode(gocron.LimitModeReschedule)}
+	once := func() gocron.JobDefinition {
+		return gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(time.Now().Add(5 * time.Minute)))
+	}
 	for name, tt := range map[string]struct {
 		behind  time.Duration
+		when    func() gocron.JobDefinition
 		options []gocron.JobOption
+		want    []int
 	}{
-		"several at a time":               {0, nil},
-		"singleton":                       {0, singleton},
-		"singleton, the clock was behind": {time.Minute / 8, singleton},
-		"the clock is ahead":              {-20 * time.Minute, nil},
+		"several at a time":               {0, everyMinute, nil, []int{1, 11, 21}},
+		"singleton":                       {0, everyMinute, singleton, []int{1, 11, 21}},
+		"singleton, the clock was behind": {time.Minute / 8, everyMinute, singleton, []int{1, 11, 21}},
+		"the clock is ahead":              {-20 * time.Minute, everyMinute, nil, []int{21, 31, 41}},
+		"a one-time job":                  {0, once, nil, []int{5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *lockstest.Memory) {
-				_, notes := one(t, server, tt.behind, everyMinute(), 9*time.Minute+30*time.Second, tt.options...)
+				_, notes := one(t, server, tt.behind, tt.when(), 9*time.Minute+30*time.Second, tt.options...)
 				time.Sleep(30*time.Minute + 45*time.Second)
-				minutes, ahead := notes.read(), max(0, int(-tt.behind/time.Minute))
-				if want := []int{ahead + 1, ahead + 11, ahead + 21}; !slices.Equal(minutes, want) {
-					t.Errorf("the runs are of the minutes %v, want %v", minutes, want)
+				if minutes := notes.read(); !slices.Equal(minutes, tt.want) {
+					t.Errorf("the runs are of the minutes %v, want %v", minutes, tt.want)
 				}
 			})
 		})
 	}
-}
-
-// A one-time job has one tick.
-func TestOneTime(t *testing.T) {
-	bubble(t, func(t *testing.T, server *lockstest.Memory) {
-		_, notes := one(t, server, 0, gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(time.Now().Add(5*time.Minute))), 0)
-		time.Sleep(time.Hour)
-		minutes := notes.read()
-		if want := []int{5}; !slices.Equal(minutes, want) {
-			t.Errorf("the runs are of the minutes %v, want %v", minutes, want)
-		}
-	})
 }
 
 // A plan is a scheduler and its only job, whose ticks are the times.
@@ -222,79 +210,67 @@ func (p plan) NextRuns(n int) ([]time.Time, error) { return p.times[:min(n, len(
 
 // The last tick of a job that ends counts. A job without a tick, and one that is removed meanwhile, is refused.
 func TestLastTick(t *testing.T) {
-	for name, tt := range map[string]struct {
+	for _, tt := range []struct {
 		plan plan
 		want error
 	}{
-		"the last":     {plan{times: []time.Time{time.Unix(0, 0)}}, nil},
-		"none is left": {plan{}, gocronlocks.ErrNoTick},
-		"removed":      {plan{err: gocron.ErrJobNotFound}, gocron.ErrJobNotFound},
+		{plan{times: []time.Time{time.Unix(0, 0)}}, nil},
+		{plan{}, gocronlocks.ErrNoTick},
+		{plan{err: gocron.ErrJobNotFound}, gocron.ErrJobNotFound},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, server *lockstest.Memory) {
-				p := tt.plan
-				start(t, func(s gocron.Scheduler) {
-					p.Job = add(t, s, everyMinute(), gocron.NewTask(func() {}), gocron.WithName("report"))
-				})
-				l := newLocker(t, open(t, server), gocronlocks.Options{})
-				if err := l.KeyPerTick(p, time.Hour); err != nil {
-					t.Fatal(err)
-				}
-				if err := l.KeyPerTick(nil, -time.Hour); err == nil { // changes nothing
-					t.Fatal("KeyPerTick for less than 0 is not refused")
-				}
-				run, err := l.Lock(t.Context(), "report")
-				if !errors.Is(err, tt.want) {
-					t.Errorf("Lock = %v, want %v", err, tt.want)
-				}
-				if run == nil {
-					return
-				}
-				if err := run.Unlock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				p.times[0] = p.times[0].Add(time.Second / 2)
-				if _, err := l.Lock(t.Context(), "report"); err != nil {
-					t.Errorf("Lock of a tick half a second later = %v", err)
-				}
+		bubble(t, func(t *testing.T, server *lockstest.Memory) {
+			p := tt.plan
+			start(t, func(s gocron.Scheduler) {
+				p.Job = add(t, s, everyMinute(), gocron.NewTask(func() {}), gocron.WithName("report"))
 			})
+			l := newLocker(t, open(t, server), gocronlocks.Options{})
+			redistest.Must(t, l.KeyPerTick(p, time.Hour))
+			if err := l.KeyPerTick(nil, -time.Hour); err == nil { // changes nothing
+				t.Fatal("KeyPerTick for less than 0 is not refused")
+			}
+			run, err := l.Lock(t.Context(), "report")
+			if !errors.Is(err, tt.want) {
+				t.Errorf("Lock = %v, want %v", err, tt.want)
+			}
+			if run != nil {
+				redistest.Must(t, run.Unlock(t.Context()))
+				p.times[0] = p.times[0].Add(time.Second / 2)
+				lock(t, l) // of a tick half a second later
+			}
 		})
 	}
 }
 
 // A job whose ticks nobody knows does not run, and the error says why.
 func TestNoTicks(t *testing.T) {
-	nothing := func(context.Context, strategy.Lease) error { return errors.New("the job runs") }
-	for name, tt := range map[string]struct {
+	for want, tt := range map[string]struct {
 		when  func() gocron.JobDefinition
 		names []gocron.JobOption
-		want  string
 	}{
-		"random":         {func() gocron.JobDefinition { return gocron.DurationRandomJob(time.Minute, time.Hour) }, []gocron.JobOption{gocron.WithName("a")}, "DurationRandomJob"},
-		"the same name":  {everyMinute, []gocron.JobOption{gocron.WithName("a"), gocron.WithName("a")}, "two jobs have this name"},
-		"no name":        {everyMinute, []gocron.JobOption{gocron.WithTags("a")}, "has no name"},
-		"another locker": {everyMinute, nil, "no such job"},
+		"DurationRandomJob":       {func() gocron.JobDefinition { return gocron.DurationRandomJob(time.Minute, time.Hour) }, []gocron.JobOption{gocron.WithName("a")}},
+		"two jobs have this name": {everyMinute, []gocron.JobOption{gocron.WithName("a"), gocron.WithName("a")}},
+		"has no name":             {everyMinute, []gocron.JobOption{gocron.WithTags("a")}},
+		"no such job":             {everyMinute, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(want, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				l := newLocker(t, open(t, server), gocronlocks.Options{})
-				refused := make(chan error, 10)
+				refused, listen := refusals()
+				runs := func(context.Context, strategy.Lease) error { t.Error("the job runs"); return nil }
 				start(t, func(s gocron.Scheduler) {
-					if err := l.KeyPerTick(s, time.Hour); err != nil {
-						t.Fatal(err)
-					}
+					redistest.Must(t, l.KeyPerTick(s, time.Hour))
 					for _, option := range tt.names {
-						add(t, s, tt.when(), l.Task(nothing), option, gocron.WithEventListeners(
-							gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err }),
-							gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { t.Error(err) })))
+						add(t, s, tt.when(), l.Task(runs), option, listen)
 					}
 				}, gocron.WithDistributedLocker(l))
+				var err error
 				if tt.names == nil {
-					_, err := l.Lock(t.Context(), "a")
-					refused <- err
+					_, err = l.Lock(t.Context(), "a")
+				} else {
+					err = <-refused
 				}
-				if err := <-refused; err == nil || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("AfterLockError gets %v, want %q", err, tt.want)
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("a run is refused by %v, want %q", err, want)
 				}
 				if left, err := server.Leftovers(t.Context(), "lock:{a}"); err != nil || len(left) > 0 {
 					t.Errorf("the server keeps %q (%v), want nothing", left, err)

@@ -624,4 +624,3 @@ func TestGlobal(t *testing.T) {
 		observe(strategy.Event{Kind: kind, Name: name, Token: "t"})
 	}
 }
-
