@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,14 +120,12 @@ func TestEmbedded(t *testing.T) {
 			o.MaxRetries, o.PoolSize = retries, 2
 			c := &counting{Client: clientOf(t, o)}
 			var hooked atomic.Int64
-			c.AddHook(heardHook{heard: &hooked})
+			c.AddHook(counts(&hooked))
 			n := nodeOf(t, c)
 			locks := clienttest.Strategy(t, fairqueue.On(n), clienttest.Patient)
 			for range 3 {
 				err := strategy.Do(t.Context(), locks.NewLock(t.Name()), func(context.Context, strategy.Lease) error { return nil })
-				if err != nil {
-					t.Fatal(err)
-				}
+				redistest.Must(t, err)
 			}
 			if calls := c.calls.Load(); calls < 6 {
 				t.Errorf("Process was called %d times, want it for each of three grants and releases", calls)
@@ -145,9 +142,7 @@ func TestEmbedded(t *testing.T) {
 				t.Errorf("Session = %v, and it has called Process or the hook, want nil, and no call", err)
 			}
 			stop, err := n.Subscribe(t.Context(), t.Name(), func([]byte, error) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			stop()
 			if conns := c.PoolStats().TotalConns; conns == 0 || conns > 2 {
 				t.Errorf("%d connections are in the client's pool, want 1 or 2", conns)
@@ -156,19 +151,6 @@ func TestEmbedded(t *testing.T) {
 				t.Errorf("Name() = %s, want the server's", n.Name())
 			}
 		})
-	}
-}
-
-// heardHook counts commands.
-type heardHook struct {
-	againHook
-	heard *atomic.Int64
-}
-
-func (h heardHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.heard.Add(1)
-		return next(ctx, cmd)
 	}
 }
 
@@ -246,14 +228,12 @@ func TestDerivedShares(t *testing.T) {
 	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	client := clientOf(t, &redis.Options{Addr: f.Addr, WriteTimeout: time.Minute})
 	var theirs, ours atomic.Int64
-	client.AddHook(heardHook{heard: &theirs})
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	client.AddHook(counts(&theirs))
+	redistest.Must(t, client.Ping(t.Context()).Err())
 	before := theirs.Load()
 	var derived *redis.Client
 	n := NewDerived(client, func(c redis.UniversalClient) {
-		c.AddHook(heardHook{heard: &ours})
+		c.AddHook(counts(&ours))
 		derived = c.(*redis.Client)
 	}).(*node)
 	for range 2 {
@@ -330,29 +310,4 @@ func slots(c *nodetest.Conn, cmd []string) {
 		return
 	}
 	c.Plain(cmd)
-}
-
-// TestDerivedConnectsTogether: the client and the one that is derived from it connect at the same time. The
-// race detector is the judge.
-func TestDerivedConnectsTogether(t *testing.T) {
-	t.Parallel()
-	for range 20 {
-		o := options(t, redistest.Shared(t).URL())
-		o.ContextTimeoutEnabled = false
-		client := clientOf(t, o)
-		var callers sync.WaitGroup
-		for range 4 {
-			callers.Go(func() { client.Exists(t.Context(), t.Name()) })
-		}
-		n := NewDerived(client).(*node)
-		for range 4 {
-			callers.Go(func() {
-				if _, err := n.Do(t.Context(), soon(), "EXISTS", t.Name()); err != nil {
-					t.Errorf("EXISTS = %v, want nil", err)
-				}
-			})
-		}
-		callers.Wait()
-		n.Close()
-	}
 }

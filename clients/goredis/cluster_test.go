@@ -41,14 +41,10 @@ func TestClusterAsks(t *testing.T) {
 	n := nodeOf(t, clusterClient(t, cl.Addrs()))
 	scripts := clienttest.Strategy(t, fairqueue.On(n), clienttest.Patient)
 	lease, err := scripts.NewLock(t.Name()).TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	move := clienttest.MoveOf(t, cl, t.Name()).Begin()
 	key := strategy.DefaultKey(t.Name())
-	if err := move.Keys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, move.Keys(t.Context()))
 	if got, err := n.Do(t.Context(), soon(), "GET", key); err != nil || string(got.([]byte)) != lease.Token() {
 		t.Errorf("GET = %s, %v, want the token", got, err)
 	}
@@ -65,9 +61,7 @@ func TestClusterAsks(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(err), "ASK ") {
 		t.Errorf("Session = %v, want the server's words", err)
 	}
-	if err := move.Finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, move.Finish(t.Context()))
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend after the move = %v, want nil", err)
 	}
@@ -115,29 +109,25 @@ func TestClusterSlots(t *testing.T) {
 func TestClusterMasterLost(t *testing.T) {
 	t.Parallel()
 	cl := redistest.OwnCluster(t, redistest.ClusterConfig{Replicas: 1})
-	n := nodeOf(t, clusterClient(t, cl.Addrs()))
-	s := clienttest.Strategy(t, fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 2 * time.Second, RetryOnError: true})
+	livesOn(t, nodeOf(t, clusterClient(t, cl.Addrs())), func() {
+		master, err := cl.OwnerOf(t.Context(), strategy.DefaultKey(t.Name()))
+		redistest.Must(t, err)
+		redistest.Must(t, cl.Stall(t.Context(), master)) // which waits until the replica has the lock
+		_, err = cl.FailOver(t.Context(), master)
+		redistest.Must(t, err)
+	})
+}
+
+// livesOn has a lock held, and its channel heard, while another server becomes the master. The holder goes on, others get
+// the lock after it, and hear.
+func livesOn(t *testing.T, n *node, failOver func()) {
+	t.Helper()
+	s := clienttest.Strategy(t, fairqueue.On(n), strategy.Options{TTL: 5 * time.Minute, OpTimeout: 2 * time.Second, RetryOnError: true})
 	lease, err := s.NewLock(t.Name()).TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	heard := make(chan error, 1)
-	if _, err = n.Subscribe(t.Context(), strategy.DefaultKey(t.Name()), func(_ []byte, err error) { heard <- err }); err != nil {
-		t.Fatal(err)
-	}
-	master, err := cl.OwnerOf(t.Context(), strategy.DefaultKey(t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cl.Stall(t.Context(), master); err != nil { // which waits until the replica has the lock
-		t.Fatal(err)
-	}
-	if _, err := cl.FailOver(t.Context(), master); err != nil {
-		t.Fatal(err)
-	}
-	if err := await(t, "the end of the subscription", heard); err == nil {
-		t.Error("a message was heard, want the end")
-	}
+	redistest.Must(t, err)
+	h, _ := nodetest.Subscribe(t, n, strategy.DefaultKey(t.Name()))
+	failOver()
+	want(t, "the end of the subscription", await(t, "the end of the subscription", h.Ends), strategy.ErrUnknown)
 	verdict.Eventually(t, "the holder reaches the new master", func() bool {
 		err := lease.Extend(t.Context())
 		if errors.Is(err, strategy.ErrLost) {
@@ -149,21 +139,12 @@ func TestClusterMasterLost(t *testing.T) {
 	if !errors.Is(err, strategy.ErrHeld) {
 		t.Errorf("another's TryAcquire = %v, want %v", err, strategy.ErrHeld)
 	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release = %v, want nil", err)
-	}
+	redistest.Must(t, lease.Release(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), nodetest.Generous)
 	defer cancel()
 	next, err := s.NewLock(t.Name()).Acquire(ctx)
-	if err != nil {
-		t.Fatalf("Acquire = %v, want nil", err)
-	}
-	if err := next.Release(t.Context()); err != nil {
-		t.Errorf("Release = %v, want nil", err)
-	}
-	if stop, err := n.Subscribe(t.Context(), strategy.DefaultKey(t.Name()), func([]byte, error) {}); err != nil {
-		t.Errorf("Subscribe = %v, want nil", err)
-	} else {
-		stop()
-	}
+	redistest.Must(t, err)
+	redistest.Must(t, next.Release(t.Context()))
+	_, stop := nodetest.Subscribe(t, n, strategy.DefaultKey(t.Name()))
+	stop()
 }

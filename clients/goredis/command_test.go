@@ -20,6 +20,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -115,28 +116,16 @@ func TestSent(t *testing.T) {
 
 func second(_ any, err error) error { return err }
 
-// keepHook keeps a command for later.
-type keepHook struct {
-	againHook
-	kept chan func() error
-}
-
-func (h keepHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "set" {
-			h.kept <- func() error { return next(ctx, cmd) }
-			return errors.New("later")
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // TestNotAgain: a node writes a command neither twice nor after its caller has left, and its error says why.
 func TestNotAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, f := inMemory(t, (*nodetest.Conn).Plain)
-		h := keepHook{kept: make(chan func() error, 1)}
-		n.to.(single).client.AddHook(h)
+		n.to.(single).client.AddHook(hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "set" {
+				return errors.New("later")
+			}
+			return next(ctx, cmd)
+		}))
 		_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
 		want(t, "SET", err, strategy.ErrUnsent)
 		if !strings.Contains(err.Error(), "later") {
@@ -144,9 +133,7 @@ func TestNotAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c, err := n.begin(ctx, soon())
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		defer c.done()
 		for progress, words := range map[int32]error{queued: nil, sending: errNotAgain, dropped: errNotAgain} {
 			cmd := newCommand(c, "GET", []any{nil, "k"})
@@ -298,23 +285,11 @@ func warms(t *testing.T, send func(t *testing.T, n *node, due time.Time) error) 
 	})
 }
 
-// slowHook takes its time before it passes a SET on.
-type slowHook struct{ againHook }
-
-func (slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "set" {
-			time.Sleep(2 * time.Second)
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // TestDoesNotWarm: an idle connection is enough.
 func TestDoesNotWarm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, f := inMemory(t, (*nodetest.Conn).Plain)
-		n.to.(single).client.AddHook(slowHook{})
+		n.to.(single).client.AddHook(onSet(func() { time.Sleep(2 * time.Second) }))
 		idle(t, n, 2)
 		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "SET", "k", "v")
 		want(t, "SET", err, strategy.ErrUnsent)
@@ -350,9 +325,7 @@ func (c *boundedContext) Deadline() (time.Time, bool) { return c.deadline, true 
 func ended(t *testing.T, n *node) weak.Pointer[boundedContext] {
 	ctx := &boundedContext{context.Background(), time.Now().Add(time.Second)}
 	c, err := n.begin(ctx, soon())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	c.done()
 	if c.ctx.Err() == nil {
 		t.Error("the call's context has not ended with it")

@@ -52,47 +52,6 @@ func TestRestIsLimited(t *testing.T) {
 	}
 }
 
-// TestPings: a connection with subscriptions is asked every three seconds, until it ends.
-func TestPings(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] != "PING" {
-				c.Plain(cmd)
-			}
-		})
-		n.sub.PongLimit = time.Hour
-		h, _ := nodetest.Subscribe(t, n, "c")
-		time.Sleep(10 * subscription.PingEvery)
-		synctest.Wait()
-		if got := f.Seen("PING"); got != 10 || !h.Silent() {
-			t.Errorf("%d PINGs, and not silent, want 10", got)
-		}
-		f.Cut()
-		await(t, "the end", h.Ends)
-		time.Sleep(10 * subscription.PingEvery)
-		if got := f.Seen("PING"); got != 10 {
-			t.Errorf("%d PINGs after the end, want none", got-10)
-		}
-	})
-}
-
-// TestSilenceEnds: a server that does not answer a PING within two seconds is given up.
-func TestSilenceEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, _ := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] != "PING" {
-				c.Plain(cmd)
-			}
-		})
-		h, _ := nodetest.Subscribe(t, n, "c")
-		began := time.Now()
-		want(t, "the end", await(t, "the end", h.Ends), strategy.ErrUnknown)
-		if took := time.Since(began); took != subscription.PingEvery+subscription.PongLimit {
-			t.Errorf("the end came after %v, want %v", took, subscription.PingEvery+subscription.PongLimit)
-		}
-	})
-}
-
 // TestReplicaIsLeftOnceASecond: subscriptions to a replica end with the first refusal, and, where new connections
 // lead to one, too, a second later, however often it refuses meanwhile.
 func TestReplicaIsLeftOnceASecond(t *testing.T) {
@@ -108,75 +67,6 @@ func TestReplicaIsLeftOnceASecond(t *testing.T) {
 		}
 		if want := []int{1, 0, 1}; !slices.Equal(got, want) {
 			t.Errorf("%v ends, want %v", got, want)
-		}
-	})
-}
-
-// TestSubscribeWithoutAnAnswer: on a connection that has answered since it was idle, a SUBSCRIBE that is not
-// answered may have taken effect; on one that has not, another connection is tried. So it is when the
-// server speaks before it hangs up.
-func TestSubscribeWithoutAnAnswer(t *testing.T) {
-	for _, answered := range []bool{true, false} {
-		t.Run(map[bool]string{true: "answered", false: "stale"}[answered], func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var mute atomic.Bool
-				n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-					if mute.Load() && cmd[0] == "SUBSCRIBE" && c.ID == 1 {
-						return
-					}
-					c.Plain(cmd)
-				})
-				_, stop := nodetest.Subscribe(t, n, "c")
-				stop()
-				synctest.Wait()
-				if answered {
-					nodetest.Subscribe(t, n, "c")
-				}
-				mute.Store(true)
-				out := make(chan error, 1)
-				go func() {
-					_, err := n.Subscribe(t.Context(), "d", func([]byte, error) {})
-					out <- err
-				}()
-				synctest.Wait()
-				f.Cut()
-				if err := await(t, "the return", out); answered {
-					want(t, "Subscribe", err, strategy.ErrUnknown)
-				} else if err != nil {
-					t.Errorf("Subscribe = %v, want nil on another connection", err)
-				}
-				if got, want := f.Dialled(), map[bool]int{true: 1, false: 2}[answered]; got != want {
-					t.Errorf("%d connections, want %d", got, want)
-				}
-			})
-		})
-	}
-}
-
-// TestSubscribeRunsOut: a caller whose time ends learns what is known of his SUBSCRIBE, and hears nothing of
-// it later.
-func TestSubscribeRunsOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var conn atomic.Pointer[nodetest.Conn]
-		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) { conn.Store(c) })
-		n.sub.PongLimit = time.Hour
-		began := time.Now()
-		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) { t.Error("fn was called") })
-		want(t, "Subscribe that is not answered", err, strategy.ErrUnknown)
-		if took := time.Since(began); took != subscription.ConfirmLimit || !strings.Contains(err.Error(), "no answer in time") || strings.Contains(err.Error(), "deadline exceeded: ") {
-			t.Errorf("after %v: %v, want after %v that there was no answer in time", took, err, subscription.ConfirmLimit)
-		}
-		synctest.Wait()
-		if f.Seen("UNSUBSCRIBE c") != 1 {
-			t.Errorf("the server has seen %q, want it taken back", f.Log())
-		}
-		conn.Load().Plain([]string{"SUBSCRIBE", "c"})
-		conn.Load().Message("c", "late")
-		conn.Load().Plain([]string{"PING"})
-		conn.Load().Plain([]string{"UNSUBSCRIBE", "c"})
-		synctest.Wait()
-		if !atRest(n) {
-			t.Error("the connection is not at rest when all is answered")
 		}
 	})
 }
@@ -230,49 +120,6 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestCloseBetween: a Subscribe that began before Close, and comes after it to the connection.
-func TestCloseBetween(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := inMemory(t, (*nodetest.Conn).Plain)
-		c, err := n.begin(t.Context(), soon())
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.sub.Close()
-		_, err = n.Subscribe(t.Context(), "c", nil)
-		want(t, "Subscribe", err, strategy.ErrUnsent, strategy.ErrClosed)
-		c.done()
-		if f.Dialled() > 0 {
-			t.Error("it has connected")
-		}
-	})
-}
-
-// TestCloseEndsStale: Close does not send a caller that waits on a connection that was idle to another one.
-func TestCloseEndsStale(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-			if cmd[0] != "SUBSCRIBE" || cmd[1] != "never" {
-				c.Plain(cmd)
-			}
-		})
-		_, stop := nodetest.Subscribe(t, n, "c")
-		stop()
-		synctest.Wait()
-		out := make(chan error, 1)
-		go func() {
-			_, err := n.Subscribe(context.WithoutCancel(t.Context()), "never", nil)
-			out <- err
-		}()
-		synctest.Wait()
-		n.Close()
-		want(t, "Subscribe", await(t, "the return", out), strategy.ErrUnknown, strategy.ErrClosed)
-		if f.Dialled() != 1 {
-			t.Errorf("%d connections, want 1", f.Dialled())
-		}
-	})
-}
-
 // TestSubscribeToNobody: Subscribe reports why there is no connection, and that it has sent nothing.
 func TestSubscribeToNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -284,68 +131,6 @@ func TestSubscribeToNobody(t *testing.T) {
 		want(t, "Subscribe", err, strategy.ErrUnsent, why)
 		if took := time.Since(began); took >= subscription.ConfirmLimit {
 			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-// TestLateReader: one who learns late that his connection has ended leaves the next one alone.
-func TestLateReader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var conn atomic.Pointer[nodetest.Conn]
-		n, f := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-			switch cmd[0] {
-			case "SUBSCRIBE":
-				conn.Store(c)
-			case "SET":
-				c.Say("-READONLY it\r\n")
-				return
-			}
-			c.Plain(cmd)
-		})
-		let := make(chan struct{})
-		stop, err := n.Subscribe(t.Context(), "c", func([]byte, error) { <-let })
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.Load().Message("c", "m")
-		_, err = n.Do(t.Context(), soon(), "SET", "k", "v")
-		want(t, "SET", err, strategy.ErrRefused)
-		h, _ := nodetest.Subscribe(t, n, "c")
-		close(let)
-		stop()
-		synctest.Wait()
-		nodetest.Subscribe(t, n, "d")
-		if got := f.Log(); got[len(got)-2] != "4 SUBSCRIBE c" || got[len(got)-1] != "4 SUBSCRIBE d" || !h.Silent() {
-			t.Errorf("the server has seen %q, want the subscriptions on one connection", got)
-		}
-	})
-}
-
-// TestSubscribeBehindADial: a caller that comes while the connection is being made has sent nothing when it leaves.
-func TestSubscribeBehindADial(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := inMemory(t, (*nodetest.Conn).Plain)
-		o := n.to.(single).client.Options()
-		dial := o.Dialer
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			time.Sleep(time.Second)
-			return dial(ctx, network, addr)
-		}
-		first := make(chan error, 1)
-		go func() {
-			_, err := n.Subscribe(context.Background(), "a", func([]byte, error) {})
-			first <- err
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-		defer cancel()
-		_, err := n.Subscribe(ctx, "b", nil)
-		want(t, "Subscribe", err, strategy.ErrUnsent, context.DeadlineExceeded)
-		if err := await(t, "the first", first); err != nil {
-			t.Errorf("the first = %v, want nil", err)
-		}
-		if got := f.Dialled(); got != 1 {
-			t.Errorf("%d connections, want 1", got)
 		}
 	})
 }

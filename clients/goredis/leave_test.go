@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
@@ -173,24 +171,6 @@ func TestDemoted(t *testing.T) {
 	}
 }
 
-// secondHook does something before the second SET.
-type secondHook struct {
-	againHook
-	do   func()
-	sets int
-}
-
-func (h *secondHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "set" {
-			if h.sets++; h.sets == 2 {
-				h.do()
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // TestDemotedInUse: connections that others give back after the replica was left cost no refusal that a
 // caller sees, either.
 func TestDemotedInUse(t *testing.T) {
@@ -211,14 +191,18 @@ func TestDemotedInUse(t *testing.T) {
 			go func() { read <- client.Get(t.Context(), "k").Err() }()
 		}
 		synctest.Wait()
-		client.AddHook(&secondHook{do: func() { // between the refusal and the second attempt
+		sets := 0
+		client.AddHook(onSet(func() {
+			if sets++; sets != 2 { // between the refusal and the second attempt
+				return
+			}
 			close(let)
 			for range others {
 				if err := <-read; err != nil {
 					t.Error(err)
 				}
 			}
-		}})
+		}))
 		for range 2 {
 			if err := set(t.Context(), n, soon()); err != nil {
 				t.Errorf("SET = %v, want nil", err)

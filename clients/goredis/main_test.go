@@ -29,9 +29,7 @@ var URL string
 func options(t testing.TB, url string) *redis.Options {
 	t.Helper()
 	o, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	o.ContextTimeoutEnabled = true
 	return o
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -315,9 +316,7 @@ func subscriptionsMove(t *testing.T, meet func(m *twoMasters) error) {
 		}, nil)
 		m.sub.PongLimit = time.Hour // what waits keeps the PONG from its turn
 		h, _ := nodetest.Subscribe(t, m.node, "k")
-		if err := meet(m); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, meet(m))
 		synctest.Wait()
 		if !h.Silent() {
 			t.Fatal("the subscription has ended with an ASK")
@@ -330,9 +329,7 @@ func subscriptionsMove(t *testing.T, meet func(m *twoMasters) error) {
 		synctest.Wait()
 		words = "MOVED 7629 "
 		m.owned(addrB, nil)
-		if err := meet(m); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, meet(m))
 		synctest.Wait()
 		if len(h.Ends) == 0 {
 			t.Fatal("the subscription has not ended")

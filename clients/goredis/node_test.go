@@ -4,13 +4,10 @@ package goredisnode
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,40 +78,51 @@ func TestSentOnce(t *testing.T) {
 	}
 }
 
-// againHook runs each command twice, as a hook of a user may that retries.
-type againHook struct{}
+// A hook has each command of a client, and sends it on by next, or not.
+type hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 
-func (againHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (againHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "set" && fmt.Sprint(cmd.Args()[0]) == "SET" {
-			next(ctx, cmd) //nolint:errcheck // again
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}
+
+// onSet is a hook that does something before it passes a SET on.
+func onSet(do func()) hook {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "set" {
+			do()
 		}
 		return next(ctx, cmd)
 	}
 }
-func (againHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
-// dropHook passes nothing on.
-type dropHook struct{ againHook }
-
-func (dropHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error { return nil }
+// counts is a hook that counts commands.
+func counts(n *atomic.Int64) hook {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		n.Add(1)
+		return next(ctx, cmd)
+	}
 }
 
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
 	again, dropping := clientOf(t, optionsOf(f)), clientOf(t, optionsOf(f))
-	again.AddHook(againHook{})
+	again.AddHook(hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error { // as a user's may that retries
+		if cmd.Name() == "set" {
+			next(ctx, cmd) //nolint:errcheck // again
+		}
+		return next(ctx, cmd)
+	}))
 	_, err := nodeOf(t, again).Do(t.Context(), soon(), "SET", "k", "v")
 	want(t, "SET with a hook that retries", err, strategy.ErrUnknown)
 	if got := f.Seen("SET k v"); got != 1 {
 		t.Errorf("sent %d times, want once", got)
 	}
-	dropping.AddHook(dropHook{})
+	dropping.AddHook(hook(func(context.Context, redis.Cmder, redis.ProcessHook) error { return nil }))
 	_, err = nodeOf(t, dropping).Do(t.Context(), soon(), "SET", "k", "w")
 	want(t, "SET with a hook that answers", err, strategy.ErrUnsent)
 	if got := f.Seen("SET k w"); got != 0 {
@@ -204,9 +212,7 @@ func TestPoolExhausted(t *testing.T) {
 		return err == nil
 	})
 	kept := client.Conn()
-	if err := kept.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, kept.Ping(t.Context()).Err())
 	want(t, "Extend without a connection", lease.Extend(t.Context()), strategy.ErrUnsent)
 	_, err := locks.NewLock(t.Name() + "2").TryAcquire(t.Context())
 	want(t, "TryAcquire without a connection", err, strategy.ErrUnsent)
@@ -218,93 +224,57 @@ func TestPoolExhausted(t *testing.T) {
 	})
 }
 
-// TestConnectTogether: sessions and commands that connect at the same time share no option of the
-// client without its lock. The race detector is the judge.
+// TestConnectTogether: sessions and commands that connect at the same time, of a client and of one that is derived from it,
+// share no option of the client without its lock. The race detector is the judge.
 func TestConnectTogether(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		n := to(t, redistest.Shared(t).URL())
+		o := options(t, redistest.Shared(t).URL())
+		client := clientOf(t, o)
+		derived := NewDerived(client).(*node)
+		n := nodeOf(t, client)
 		var callers sync.WaitGroup
 		for i := range 8 {
 			callers.Go(func() {
-				ask := func() error {
-					_, err := n.Do(t.Context(), soon(), "EXISTS", t.Name())
-					return err
+				var err error
+				switch i % 4 {
+				case 0:
+					err = client.Exists(t.Context(), t.Name()).Err()
+				case 1:
+					_, err = derived.Do(t.Context(), soon(), "EXISTS", t.Name())
+				case 2:
+					_, err = n.Do(t.Context(), soon(), "EXISTS", t.Name())
+				default:
+					err = n.Session(t.Context(), soon(), t.Name(), func(c driver.Conn) error { return second(c.Do("EXISTS", t.Name())) })
 				}
-				if i%2 == 0 {
-					ask = func() error {
-						return n.Session(t.Context(), soon(), t.Name(), func(c driver.Conn) error {
-							_, err := c.Do("EXISTS", t.Name())
-							return err
-						})
-					}
-				}
-				if err := ask(); err != nil {
+				if err != nil {
 					t.Errorf("caller %d = %v, want nil", i, err)
 				}
 			})
 		}
 		callers.Wait()
+		derived.Close()
 	}
 }
 
-// TestSlowGreeting: a connection that takes longer to make than a call may take is made behind
-// the calls, which would otherwise never get through.
-func TestSlowGreeting(t *testing.T) {
-	t.Parallel()
-	f := nodetest.NewServer(t, (*nodetest.Conn).Plain)
-	f.Greet = 300 * time.Millisecond
-	const op = 100 * time.Millisecond
-	n := nodeOf(t, clientOf(t, optionsOf(f)))
-	_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
-	want(t, "the first", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-	verdict.Eventually(t, "a call gets through", func() bool {
-		_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "v")
-		return err == nil
-	})
-
-	n = nodeOf(t, clientOf(t, optionsOf(f)))
-	verdict.Eventually(t, "a session gets through", func() bool {
-		return n.Session(t.Context(), time.Now().Add(op), "k", func(c driver.Conn) error {
-			_, err := c.Do("SET", "k", "v")
-			return err
-		}) == nil
-	})
-}
-
-// TestSession: its connection goes back clean, and only the session's while it lasts.
+// TestSession: its connection goes back to the pool, and nothing is sent on it once the session is over.
 func TestSession(t *testing.T) {
-	t.Parallel()
-	o := options(t, redistest.Shared(t).URL())
-	o.PoolSize = 1
-	client := clientOf(t, o)
-	n := nodeOf(t, client)
-	key := t.Name()
-	redistest.Do(t, redistest.Shared(t), "SET", key, "other")
-	var kept driver.Conn
-	for _, leave := range [][]any{{"WATCH", key}, {"MULTI"}} {
-		err := n.Session(t.Context(), soon(), key, func(c driver.Conn) error {
-			kept = c
-			_, err := c.Do(leave[0].(string), leave[1:]...)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		for range 3 {
+			var kept driver.Conn
+			redistest.Must(t, n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { kept = c; return second(c.Do("WATCH", "k")) }))
+			_, err := kept.Do("SET", "k", "v")
+			want(t, "a command after the session", err, strategy.ErrUnsent)
+			if !strings.Contains(err.Error(), "the session is over") {
+				t.Errorf("a command after the session = %v, want that it is over", err)
+			}
+			redistest.Must(t, second(n.Do(t.Context(), soon(), "GET", "k")))
 		}
-	}
-	_, err := kept.Do("PING")
-	want(t, "a command after the session", err, strategy.ErrUnsent)
-	if !strings.Contains(err.Error(), "the session is over") {
-		t.Errorf("a command after the session = %v, want that it is over", err)
-	}
-	for range 3 {
-		if got, err := n.Do(t.Context(), soon(), "GET", key); err != nil || string(got.([]byte)) != "other" {
-			t.Errorf("GET = %s, %v, want other", got, err)
+		if f.Dialled() != 1 || f.Seen("SET") > 0 {
+			t.Errorf("%d connections, and the server has seen %q, want 1: none was closed", f.Dialled(), f.Log())
 		}
-	}
-	if stats := client.PoolStats(); stats.TotalConns != 1 {
-		t.Errorf("%d connections, want 1: none was closed, none is left", stats.TotalConns)
-	}
+	})
 }
 
 // TestSessionUnclean: a connection that cannot be cleaned, or of which a command was not
@@ -362,9 +332,7 @@ func TestClose(t *testing.T) {
 	n := New(client).(*node)
 	heard := make(chan error, 10)
 	stop, err := n.Subscribe(t.Context(), "c", func(_ []byte, err error) { heard <- err })
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	sent, waiting := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := n.Do(t.Context(), soon(), "SET", "a", "v"); sent <- err }()
 	await(t, "the first", arrived)
@@ -387,53 +355,6 @@ func TestClose(t *testing.T) {
 	stop()
 	if err := client.Get(t.Context(), "a").Err(); err != nil {
 		t.Errorf("the client's GET = %v, want it open", err)
-	}
-}
-
-// TestUnixSocket: the address is the client's matter.
-func TestUnixSocket(t *testing.T) {
-	t.Parallel()
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "redis.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := redistest.Shared(t)
-	var piped sync.WaitGroup
-	piped.Go(func() {
-		for {
-			near, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", s.Addr())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			piped.Go(func() { io.Copy(far, near); far.Close() })  //nolint:errcheck // until either ends
-			piped.Go(func() { io.Copy(near, far); near.Close() }) //nolint:errcheck // until either ends
-		}
-	})
-	t.Cleanup(func() { ln.Close(); piped.Wait() })
-	o := options(t, s.URL())
-	o.Network, o.Addr = "unix", ln.Addr().String()
-	locks, err := fairqueue.New(nodeOf(t, clientOf(t, o)), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close()
-	err = strategy.Do(t.Context(), locks.NewLock(t.Name()), func(context.Context, strategy.Lease) error { return nil })
-	if err != nil {
-		t.Errorf("Do = %v, want nil", err)
-	}
-}
-
-// TestName: errors say whose they are.
-func TestName(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	if got := to(t, s.URL()).Name(); got != s.Addr() {
-		t.Errorf("Name() = %s, want %s", got, s.Addr())
 	}
 }
 
