@@ -3,8 +3,10 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,7 +29,7 @@ type slowFake struct {
 	first  chan struct{}
 }
 
-func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+func rng(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 
 func (f *slowFake) delay() time.Duration {
 	if f.rng.IntN(20) == 0 {
@@ -87,126 +89,182 @@ func (f *slowFake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ 
 	return nil, f.fail(strategy.ErrUnknown)
 }
 
-// TestChaos: whatever is slow, down, frozen or out of order, and whichever caller gives up
-// in between, no two hold the lock; and when all is over the servers are empty.
+// TestChaos: whatever is slow, down, frozen or out of order, and whichever caller gives up in between, no two hold the
+// lock; and when all is over the servers are empty.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(16) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { chaos(t, seed) })
-		})
+		c := &contest{seed: seed, disorder: true, o: strategy.Options{TTL: 300 * time.Millisecond, OpTimeout: 100 * time.Millisecond}}
+		c.servers = 1 + rng(seed, 1).IntN(5)
+		c.sick, c.steps, c.lapses = c.servers, 60, seed%2 == 1
+		if !c.lapses { // so what is left was left behind
+			c.o.TTL = 5 * time.Minute
+		}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { bubble(t, c.play) })
 	}
 }
 
-func chaos(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	n := 1 + rng.IntN(5)
-	ttl := 300 * time.Millisecond
-	lasting := seed%2 == 0 // nothing lapses: so what is left was left behind
-	if lasting {
-		ttl = 5 * time.Minute
+// TestAnyMinority: any two of five servers are frozen, down or silent at any time. Nobody waits for those two longer than
+// the documented bound: [redlock.WithNodeTimeout] for each round of requests. An attempt has one, and one more to give
+// back; with fences, which then only rise, it has three. An extension has one, and a release.
+func TestAnyMinority(t *testing.T) {
+	for name, option := range map[string]redlock.Option{"": redlock.WithoutGuard(), "Fenced": redlock.WithFences()} {
+		for seed := range uint64(4) {
+			c := &contest{seed: seed, servers: 5, sick: 2, steps: 80, rounds: 2, option: option}
+			c.o = strategy.Options{TTL: 2 * time.Second, OpTimeout: 500 * time.Millisecond}
+			if name != "" {
+				c.rounds = 3
+			}
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) { bubble(t, c.play) })
+		}
 	}
+}
+
+// A contest is of three processes for one lock.
+type contest struct {
+	seed     uint64
+	servers  int
+	sick     int // so many are at most
+	steps    int // so often that changes
+	disorder bool
+	lapses   bool // a holder may let its lease lapse, or adopt it
+	rounds   int  // of an attempt, which has to end in time; 0: any number
+	option   redlock.Option
+	o        strategy.Options
+
+	mu     sync.Mutex
+	leases []strategy.Lease
+}
+
+const perRound = 20 * time.Millisecond
+
+func (c *contest) play(t *testing.T) {
 	var fakes []*slowFake
 	var nodes []driver.Node
-	for i := range n {
-		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1), unordered: rng.IntN(4) == 0}, rng: rand.New(rand.NewPCG(seed, uint64(i+2))), most: 4 * time.Millisecond}
+	chance := rng(c.seed, 2)
+	for i := range c.servers {
+		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1), fenced: c.rounds == 3}, rng: rng(c.seed, uint64(i+3)), most: time.Millisecond}
+		if c.disorder {
+			f.unordered, f.most = chance.IntN(4) == 0, 4*time.Millisecond
+		}
 		fakes, nodes = append(fakes, f), append(nodes, f)
 	}
-	var mu sync.Mutex
-	var leases []strategy.Lease
-	grants := 0
-	got := func(l strategy.Lease) {
-		mu.Lock()
-		defer mu.Unlock()
-		grants++
-		for _, other := range leases {
-			if other.Err() == nil && l.Err() == nil {
-				t.Errorf("seed %d: %s has the lock together with %s", seed, l.Token(), other.Token())
-			}
-		}
-		leases = append(leases, l)
-	}
-	var all sync.WaitGroup
 	stop := make(chan struct{})
-	var stores []strategy.Strategy
-	for k := range 4 {
-		rng := rand.New(rand.NewPCG(seed, uint64(100+k)))
-		s, err := redlock.New(nodes, strategy.Options{TTL: ttl, OpTimeout: 100 * time.Millisecond, Label: fmt.Sprint(k)})
+	var all sync.WaitGroup
+	for k := range uint64(3) {
+		var options []redlock.Option
+		if c.rounds > 0 {
+			options = []redlock.Option{redlock.WithNodeTimeout(perRound), c.option}
+		}
+		s, err := redlock.New(nodes, c.o, options...)
 		is(t, "New()", err)
-		stores = append(stores, s)
+		defer s.Close()
 		all.Go(func() {
-			for {
+			for r := rng(c.seed, 100+k); ; {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(time.Duration(r.IntN(20)) * time.Millisecond):
+					c.hold(t, s, r)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(300))*time.Millisecond)
-				lease, err := s.NewLock("n").Acquire(ctx)
-				if err != nil {
-					cancel()
-					time.Sleep(time.Duration(1+rng.IntN(20)) * time.Millisecond)
-					continue
-				}
-				got(lease)
-				if rng.IntN(2) == 0 {
-					lease.KeepAlive(0)
-				}
-				for range rng.IntN(4) {
-					time.Sleep(time.Duration(rng.IntN(40)) * time.Millisecond)
-					if rng.IntN(2) == 0 {
-						lease.Extend(ctx)
-					}
-				}
-				if rng.IntN(8) == 0 {
-					time.Sleep(2 * 300 * time.Millisecond)
-				}
-				if !lasting && rng.IntN(10) == 0 {
-					if token, err := lease.Detach(); err == nil {
-						if adopted, err := s.Adopt(t.Context(), "n", token); err == nil {
-							lease = adopted
-							got(lease)
-						}
-					}
-				}
-				lease.Release(ctx)
-				cancel()
 			}
 		})
 	}
-	for range 60 {
-		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
-		f := fakes[rng.IntN(n)]
-		f.mu.Lock()
-		switch rng.IntN(5) {
-		case 0:
-			f.frozen = true
-		case 1:
-			f.down = true
-		default:
-			f.frozen, f.down = false, false
+	for range c.steps {
+		time.Sleep(time.Duration(5+chance.IntN(100)) * time.Millisecond)
+		sick := chance.Perm(c.servers)[:c.sick]
+		for i, f := range fakes {
+			f.mu.Lock()
+			if f.frozen, f.down, f.silent = false, false, false; slices.Contains(sick, i) {
+				switch chance.IntN(5) {
+				case 0:
+					f.frozen = true
+				case 1:
+					f.down = true
+				case 2:
+					f.silent = true
+				}
+			}
+			f.mu.Unlock()
 		}
-		f.mu.Unlock()
 	}
 	for _, f := range fakes {
-		f.mu.Lock()
-		f.frozen, f.down = false, false
-		f.mu.Unlock()
+		f.set(func(*fake) { f.frozen, f.down, f.silent = false, false, false })
 	}
 	close(stop)
 	all.Wait()
-	time.Sleep(5 * time.Second)
+	time.Sleep(5 * time.Second) // what lay in their sockets is executed, and undone
 	synctest.Wait()
 	for _, f := range fakes {
-		f.mu.Lock()
-		if f.token != "" && lasting {
-			t.Errorf("seed %d of %d nodes: %s (unordered %v) has %q, want nothing", seed, n, f.name, f.unordered, f.token)
+		if f.token != "" && time.Now().Before(f.until) {
+			t.Errorf("%s of %d (unordered: %t) has %q, want nothing", f.name, c.servers, f.unordered, f.token)
 		}
-		f.mu.Unlock()
 	}
-	for _, s := range stores {
-		s.Close()
+	if len(c.leases) < 5 {
+		t.Errorf("the lock was granted %d times, want 5 at least", len(c.leases))
 	}
-	if grants == 0 {
-		t.Error("nobody got the lock, want somebody")
+}
+
+// got notes a lease that was granted.
+func (c *contest) got(t *testing.T, l strategy.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.leases {
+		if other.Err() == nil && l.Err() == nil {
+			t.Errorf("%s has the lock together with %s", l.Token(), other.Token())
+		}
+		if fence, fenced := l.Fence(); fenced {
+			if before, _ := other.Fence(); fence <= before {
+				t.Errorf("Fence() = %d after %d", fence, before)
+			}
+		}
+	}
+	c.leases = append(c.leases, l)
+}
+
+// hold tries to get the lock, and to keep it for a while.
+func (c *contest) hold(t *testing.T, s strategy.Strategy, r *rand.Rand) {
+	within := func(what string, rounds int, f func() error) error {
+		start := time.Now()
+		err := f()
+		if took, most := time.Since(start), time.Duration(rounds)*perRound; c.rounds > 0 && took > most {
+			t.Errorf("%s took %v, want %v at most", what, took, most)
+		}
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+r.IntN(300))*time.Millisecond)
+	defer cancel()
+	var lease strategy.Lease
+	attempt := s.NewLock("n").Acquire
+	if c.rounds > 0 {
+		ctx, attempt = t.Context(), s.NewLock("n").TryAcquire
+	}
+	if err := within("TryAcquire", c.rounds, func() (err error) { lease, err = attempt(ctx); return err }); err != nil {
+		return
+	}
+	c.got(t, lease)
+	if c.rounds == 0 && r.IntN(2) == 0 {
+		lease.KeepAlive(0) //nolint:errcheck // it may be lost already
+	}
+	for range r.IntN(4) {
+		time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
+		err := within("Extend", 1, func() error { return lease.Extend(ctx) })
+		if c.rounds > 0 && errors.Is(err, strategy.ErrLost) {
+			t.Errorf("Extend() = %v: no server has lost anything", err)
+		}
+	}
+	if c.lapses && r.IntN(8) == 0 {
+		time.Sleep(2 * c.o.TTL)
+	}
+	if c.lapses && r.IntN(10) == 0 {
+		if token, err := lease.Detach(); err == nil {
+			if adopted, err := s.Adopt(t.Context(), "n", token); err == nil {
+				lease = adopted
+				c.got(t, lease)
+			}
+		}
+	}
+	err := within("Release", 1, func() error { return lease.Release(ctx) })
+	if c.rounds > 0 && errors.Is(err, strategy.ErrLost) && lease.Err() == nil {
+		t.Errorf("Release() = %v: no server has lost anything", err)
 	}
 }
