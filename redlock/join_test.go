@@ -1,5 +1,4 @@
-// Nodes without the lock are asked to take it after each extension: on fakes in virtual time, and on real
-// servers.
+// Nodes without the lock are asked to take it after each extension: on fakes, in virtual time.
 package redlock_test
 
 import (
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -153,25 +150,4 @@ func TestJoin(t *testing.T) {
 			have(t, "after that", "", fakes[0].fake)
 		})
 	}
-}
-
-// TestRejoin is TestJoin's main thing on real servers.
-func TestRejoin(t *testing.T) {
-	servers := append(redistest.Nodes(t, 4), redistest.Own(t, redistest.Config{}))
-	lease := acquire(t, open(t, servers, calm, unhurried), lockOf(t))
-	settled(t, servers, lease)
-	must(t, servers[4].Restart(t.Context()))
-	verdict.Eventually(t, "the server that was restarted has the token again", func() bool {
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Fatalf("Extend() with a majority = %v, want nil", err)
-		}
-		return token(t, servers[4], lockOf(t)) == lease.Token()
-	})
-	for _, s := range servers[:2] {
-		redistest.Do(t, s, "DEL", strategy.DefaultKey(lockOf(t)))
-	}
-	is(t, "Extend() when two others have lost it", lease.Extend(t.Context()))
-	settled(t, servers, lease)
-	release(t, lease)
-	empty(t, servers, lockOf(t))
 }

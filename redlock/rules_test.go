@@ -13,12 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -286,117 +284,92 @@ func TestStandings(t *testing.T) {
 
 // TestOutcomes plays all answers of three nodes to a release, an undo and an extension.
 func TestOutcomes(t *testing.T) {
+	type answer struct {
+		what  string
+		reply any
+		err   error
+	}
+	answers := []answer{
+		{"yes", int64(1), nil},
+		{"gone", nil, nil},
+		{"other", []byte("other"), nil},
+		{"down", nil, failed(strategy.ErrUnsent)},
+		{"silent", nil, failed(strategy.ErrUnknown)},
+		{"nonsense", []any{}, nil},
+	}
+	outcome := func(partial bool, err error) (what string) {
+		switch {
+		case err == nil:
+			what = "done"
+		case errors.Is(err, strategy.ErrLost) && !errors.Is(err, strategy.ErrNoQuorum):
+			what = "lost"
+		case errors.Is(err, strategy.ErrNoQuorum):
+			if what = "no quorum"; errors.Is(err, strategy.ErrUnknown) {
+				what += ", unknown"
+			}
+		default:
+			what = err.Error()
+		}
+		if partial {
+			what += ", partial"
+		}
+		return what
+	}
 	synctest.Test(t, func(t *testing.T) {
-		type answer struct {
-			what  string
-			reply any
-			err   error
-		}
-		answers := []answer{
-			{"yes", int64(1), nil},
-			{"gone", nil, nil},
-			{"other", []byte("other"), nil},
-			{"down", nil, failed(strategy.ErrUnsent)},
-			{"lost", nil, failed(strategy.ErrUnknown)},
-			{"nonsense", []any{}, nil},
-		}
-		for _, a := range answers {
-			for _, b := range answers {
-				for _, c := range answers {
-					is := []answer{a, b, c}
-					yes, lost, left := 0, 0, 0
-					for _, x := range is {
-						switch x.what {
-						case "yes":
-							yes++
-						case "gone", "other":
-							lost++
-						default:
-							left++
-						}
-					}
-					outcome := func(partial bool, err error) string {
-						var what string
-						switch {
-						case err == nil:
-							what = "done"
-						case errors.Is(err, strategy.ErrLost) && !errors.Is(err, strategy.ErrNoQuorum):
-							what = "lost"
-						case errors.Is(err, strategy.ErrNoQuorum):
-							what = "no quorum"
-							if errors.Is(err, strategy.ErrUnknown) {
-								what += ", unknown"
-							}
-						default:
-							what = "an error"
-						}
-						if partial {
-							what += ", partial"
-						}
-						return what
-					}
-					p := saying(3, func(i int, _ string, _ []any) (any, error) { return is[i].reply, is[i].err })
-					held := aClaim()
-					grant := func() {
-						votes := newVotes(3, present)
-						for i := range 3 {
-							votes.granted(i, held.TTL)
-						}
-						held.Grant = driver.Grant{Start: time.Now(), TTL: held.TTL, State: votes}
-					}
-					check := func(call, got, want string) {
-						t.Helper()
-						if got != want {
-							t.Errorf("%s where the nodes' answers are %s, %s, %s: %s, want %s", call, a.what, b.what, c.what, got, want)
-						}
-					}
-					vague := slices.ContainsFunc(is, func(x answer) bool { return x.what != "gone" && x.what != "other" && x.what != "down" })
-					grant()
-					want := "done"
-					switch {
-					case yes+left < 2:
-						want = "lost"
-					case left > 1:
-						want = "no quorum"
-						if vague {
-							want += ", unknown"
-						}
-					}
-					if left > 0 {
-						want += ", partial"
-					}
-					out, err := p.Release(t.Context(), held)
-					check("Release()", outcome(out.Partial, err), want)
-
-					grant()
-					out, err = p.ForceRelease(t.Context(), held)
-					check("ForceRelease()", outcome(out.Partial, err), want)
-
-					grant()
-					if err := p.Undo(t.Context(), held); (err == nil) != (left == 0) {
-						t.Errorf("Undo() where the nodes' answers are %s, %s, %s = %v, want an error only if one may have it", a.what, b.what, c.what, err)
-					}
-
-					grant()
-					g, err := p.Extend(t.Context(), held)
-					p.Close()
-					switch {
-					case yes >= 2:
-						check("Extend()", outcome(false, err), "done")
-					case lost >= 2:
-						var lost *strategy.LostError
-						if errors.As(err, &lost) && a.what+b.what+c.what == "otherotherother" && lost.Holder != "other" {
-							t.Errorf("Extend() of a lock that another has on all nodes = %v, want its holder", err)
-						}
-						if !errors.Is(err, strategy.ErrLost) || errors.Is(err, strategy.ErrNoQuorum) {
-							check("Extend()", outcome(false, err), "lost")
-						}
-					case vague:
-						check("Extend()", outcome(g.Partial, err), "no quorum, unknown, partial")
-					default: // unknown if it did not wait for the last
-						check("Extend()", strings.Replace(outcome(g.Partial, err), ", unknown", "", 1), "no quorum, partial")
-					}
+		for i := range 6 * 6 * 6 {
+			is := []answer{answers[i/36], answers[i/6%6], answers[i%6]}
+			all := fmt.Sprint(is[0].what, " ", is[1].what, " ", is[2].what)
+			yes, lost := strings.Count(all, "yes"), strings.Count(all, "gone")+strings.Count(all, "other")
+			left, down := 3-yes-lost, strings.Count(all, "down")
+			p := saying(3, func(i int, _ string, _ []any) (any, error) { return is[i].reply, is[i].err })
+			check := func(call, got, want string) {
+				if got != want {
+					t.Errorf("%s where the nodes' answers are %s: %s, want %s", call, all, got, want)
 				}
+			}
+			held := func() driver.Claim {
+				c, votes := aClaim(), newVotes(3, present)
+				for i := range 3 {
+					votes.granted(i, c.TTL)
+				}
+				c.Grant = driver.Grant{Start: time.Now(), TTL: c.TTL, State: votes}
+				return c
+			}
+			want := "done"
+			switch {
+			case yes+left < 2:
+				want = "lost"
+			case left > 1 && lost+down == 3:
+				want = "no quorum"
+			case left > 1:
+				want = "no quorum, unknown"
+			}
+			if left > 0 {
+				want += ", partial"
+			}
+			out, err := p.Release(t.Context(), held())
+			check("Release()", outcome(out.Partial, err), want)
+			c := held()
+			c.Grant.State = nil // as an operator's
+			out, err = p.ForceRelease(t.Context(), c)
+			check("ForceRelease()", outcome(out.Partial, err), want)
+			check("Undo() is done:", fmt.Sprint(p.Undo(t.Context(), held()) == nil), fmt.Sprint(left == 0))
+
+			g, err := p.Extend(t.Context(), held())
+			p.Close()
+			switch {
+			case yes >= 2:
+				check("Extend()", outcome(false, err), "done")
+			case lost >= 2:
+				check("Extend()", outcome(false, err), "lost")
+				var e *strategy.LostError
+				if all == "other other other" && (!errors.As(err, &e) || e.Holder != "other") {
+					t.Errorf("Extend() of a lock that another has on all nodes = %v, want its holder", err)
+				}
+			case lost+down < 3:
+				check("Extend()", outcome(g.Partial, err), "no quorum, unknown, partial")
+			default: // unknown if it did not wait for the last
+				check("Extend()", strings.Replace(outcome(g.Partial, err), ", unknown", "", 1), "no quorum, partial")
 			}
 		}
 	})
@@ -497,33 +470,63 @@ func TestDue(t *testing.T) {
 	})
 }
 
-// TestLimits: the least and the greatest that is allowed of each setting.
+// TestLimits: the least and the greatest that is allowed of each setting. An error says what is allowed.
 func TestLimits(t *testing.T) {
 	o := strategy.Options{TTL: 10 * time.Second}
 	most := o.TTL - driver.Drift(o.TTL) // of the validity
-	for _, c := range []struct {
-		what string
-		own  Option
-		want bool
-	}{
-		{"NodeTimeout", WithNodeTimeout(time.Millisecond), true},
-		{"NodeTimeout", WithNodeTimeout(time.Millisecond - 1), false},
-		{"MinValidity", WithMinValidity(0), true},
-		{"MinValidity", WithMinValidity(-1), false},
-		{"MinValidity", WithMinValidity(most - 1), true},
-		{"MinValidity", WithMinValidity(most), false},
-		{"MaxTTL", WithMaxTTL(o.TTL), true},
-		{"MaxTTL", WithMaxTTL(o.TTL - time.Millisecond), false},
-		{"MaxTTL", WithMaxTTL(contract.MaxTTL), true},
-		{"MaxTTL", WithMaxTTL(contract.MaxTTL + time.Millisecond), false},
-	} {
-		if err := saying(1, nil, c.own).Validate(o); (err == nil) != c.want {
-			t.Errorf("Validate() of a %s one step to a side of its limit = %v, want that it is allowed: %t", c.what, err, c.want)
+	a, b := &says{i: 0}, &says{i: 1}
+	same := &says{i: 0} // by its name, as behind a proxy
+	incomparable := struct {
+		driver.Node
+		_ []int
+	}{Node: a}
+	allowed := map[string][]Option{
+		"a short NodeTimeout":  {WithNodeTimeout(time.Millisecond)},
+		"no MinValidity":       {WithMinValidity(0)},
+		"the most MinValidity": {WithMinValidity(most - 1)},
+		"a MaxTTL of the TTL":  {WithMaxTTL(o.TTL)},
+		"the longest MaxTTL":   {WithMaxTTL(contract.MaxTTL)},
+		"fences":               {WithFences()},
+		"no guard":             {WithoutGuard()},
+	}
+	refused := map[string][]Option{
+		"a NodeTimeout below 1 ms":   {WithNodeTimeout(time.Millisecond - 1)},
+		"a negative MinValidity":     {WithMinValidity(-1)},
+		"a MinValidity of all":       {WithMinValidity(most)},
+		"a MaxTTL below the TTL":     {WithMaxTTL(o.TTL - time.Millisecond)},
+		"a MaxTTL of no whole ms":    {WithMaxTTL(o.TTL + time.Microsecond)},
+		"a MaxTTL beyond all":        {WithMaxTTL(contract.MaxTTL + time.Millisecond)},
+		"a MaxTTL without the guard": {WithMaxTTL(o.TTL), WithoutGuard()},
+		"fences without the guard":   {WithFences(), WithoutGuard()},
+		"an option that is nil":      {nil},
+	}
+	for what, options := range allowed {
+		if err := saying(1, nil, options...).Validate(o); err != nil {
+			t.Errorf("%s: Validate() = %v, want nil", what, err)
+		}
+	}
+	for what, options := range refused {
+		if err := saying(1, nil, options...).Validate(o); err == nil || !strings.Contains(err.Error(), "allowed") {
+			t.Errorf("%s: Validate() = %v, want what is allowed", what, err)
 		}
 	}
 	for ttl, want := range map[time.Duration]bool{contract.MinTTL: true, contract.MinTTL - time.Millisecond: false} {
 		if err := saying(1, nil, WithMaxTTL(ttl)).Validate(strategy.Options{TTL: time.Millisecond}); (err == nil) != want {
 			t.Errorf("Validate() of a MaxTTL of %v = %v, want that it is allowed: %t", ttl, err, want)
+		}
+	}
+	for _, c := range []struct {
+		nodes []driver.Node
+		want  string
+	}{
+		{nil, "redlock has no servers: allowed are"},
+		{[]driver.Node{a, nil}, "node 2 is nil: allowed is"},
+		{[]driver.Node{a, b, a}, "nodes 1 and 3 are both n1: allowed is each server once"},
+		{[]driver.Node{a, b, same}, "<nil>"},
+		{[]driver.Node{incomparable, incomparable}, "<nil>"},
+	} {
+		if err := On(c.nodes).(*protocol).Validate(o); !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("Validate() of %d nodes = %v, want %s", len(c.nodes), err, c.want)
 		}
 	}
 }
@@ -772,34 +775,6 @@ func TestTwinOnce(t *testing.T) {
 	})
 }
 
-// TestCallerLeaves: the requests of a round end when its caller gives up; when the round is over, they go on.
-func TestCallerLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cause := errors.New("gone")
-		for decided, want := range map[bool]time.Duration{false: time.Second, true: time.Minute} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			start := time.Now()
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			p := saying(1, nil)
-			var took time.Duration
-			var why error
-			p.ask(ctx, newVotes(1, unknown), p.all, start.Add(time.Hour), func(*voteCount) bool { return decided }, func(ctx context.Context, _ int) error {
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Minute):
-				}
-				took, why = time.Since(start), context.Cause(ctx)
-				return nil
-			})
-			p.Close()
-			if took != want || (why == cause) == decided {
-				t.Errorf("a request whose caller gives up after a second (the round is over: %t) takes %v, and ends with %v; want %v", decided, took, why, want)
-			}
-			cancel(nil)
-		}
-	})
-}
-
 // TestRemembered: a quorum of nodes that remember has voted, or none can come any more.
 func TestRemembered(t *testing.T) {
 	for nodes, want := range map[string]bool{ // r: voted, and remembers; f: has forgotten; x: failed; .: has not answered
@@ -966,26 +941,6 @@ func TestLateAnswers(t *testing.T) {
 			t.Error("awaits() is not of those that have not answered")
 		}
 	})
-}
-
-// TestJoins: a node joins if it has nothing, and while the round is the last.
-func TestJoins(t *testing.T) {
-	votes := newVotes(1, absent)
-	r, later := newRound(t.Context()), newRound(t.Context())
-	votes.begin(&r, 0)
-	if !votes.joins(r.all, 0) || votes.at(0) != unknown {
-		t.Error("joins() of a node without the token = false, want true, and that nobody knows")
-	}
-	if votes.joins(r.all, 0) {
-		t.Error("joins() of a node that may have the token = true, want false")
-	}
-	votes.set(0, absent)
-	votes.begin(&later, 0)
-	if votes.joins(r.all, 0) || votes.at(0) != absent {
-		t.Error("joins() in a round that is over = true, want false")
-	}
-	later.end(nil)
-	r.end(nil)
 }
 
 // TestJoinAnswers: what is known of a node after each answer to a join; and that nobody joins at the end of a TTL.
@@ -1185,18 +1140,6 @@ func TestOfCluster(t *testing.T) {
 	}
 }
 
-// TestCertain: these errors say that a node did nothing.
-func TestCertain(t *testing.T) {
-	for err, want := range map[error]bool{
-		&strategy.HeldError{}: true, &strategy.LostError{}: true, failed(strategy.ErrRefused): true,
-		failed(strategy.ErrUnsent): true, failed(strategy.ErrUnknown): false, errPending: false,
-	} {
-		if certain(err) != want {
-			t.Errorf("certain(%v) = %t, want %t", err, !want, want)
-		}
-	}
-}
-
 // TestUnannounced: waiters poll next to a holder whose token does not promise to publish its release.
 func TestUnannounced(t *testing.T) {
 	for announced, want := range map[bool]bool{true: false, false: true} {
@@ -1223,50 +1166,46 @@ func TestBootstrapReply(t *testing.T) {
 // TestAdvice: an operator hears what ends the wait if more nodes wait for their vote than a quorum can do
 // without: the time, or Bootstrap.
 func TestAdvice(t *testing.T) {
-	refusal := func(wait time.Duration) error {
-		return &strategy.ServerError{Kind: strategy.ErrRefused, Err: &GuardError{Reason: ReasonEmpty, For: wait, Begun: true}}
-	}
-	p := saying(5, nil)
-	for n, want := range []bool{false, false, false, true, true, true} {
-		e := &strategy.QuorumError{Need: 3}
-		for i := range 5 {
-			err := failed(strategy.ErrUnsent)
-			switch {
-			case i < n:
-				err = refusal(time.Duration(9-i) * time.Second)
-			case i == 4:
-				err = refusal(0) // it votes now
+	const helps = "; they vote in 9s; " + bootstrapHelps
+	for _, c := range []struct {
+		nodes string // e: empty; r: restarted; n: empty, and votes by now; d: down; y: votes; h: held
+		want  string // the end of the error
+	}{
+		{"dddd", ""}, {"eeddd", ""}, {"eeddn", ""}, {"eeedd", helps}, {"eeedn", helps}, {"eeeee", helps},
+		{"reeee", "; they vote in 9s"}, // Bootstrap is not for a server that was restarted
+		{"yeeed", "; they vote in 8s"}, // nor for those that were emptied while another was not
+		{"heeed", "; they vote in 8s"},
+		{"eedd", helps}, // two of four servers are no quorum
+	} {
+		p := saying(len(c.nodes), nil)
+		e := &strategy.QuorumError{Need: p.quorum}
+		for i, is := range c.nodes {
+			guard := &GuardError{Reason: ReasonEmpty, For: time.Duration(9-i) * time.Second, Begun: true}
+			err := error(&strategy.ServerError{Kind: strategy.ErrRefused, Err: guard})
+			switch is {
+			case 'r':
+				guard.Reason = ReasonRestarted
+			case 'n':
+				guard.For = 0
+			case 'd':
+				err = failed(strategy.ErrUnsent)
+			case 'y':
+				err = nil
+			case 'h':
+				err = &strategy.HeldError{}
 			}
 			e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: "n", Err: err})
 		}
-		if got := strings.Contains(p.advised(e).Error(), "; they vote in 9s; if they have forgotten no lock that is held, redlock.Bootstrap (locks bootstrap) lets them vote at once"); got != want {
-			t.Errorf("%v: says what to do when %d of 5 nodes wait: %t, want %t", p.advised(e), n, got, want)
+		if got := p.advised(e).Error(); got != e.Error()+c.want {
+			t.Errorf("of nodes %s: %s, want that it ends with %q", c.nodes, got, c.want)
 		}
 		e.Held = &strategy.HeldError{}
 		if p.advised(e) != error(e) {
-			t.Errorf("the error of a lock that is held says what to do about %d nodes that wait", n)
+			t.Errorf("of nodes %s: the error of a lock that is held says what to do about nodes that wait", c.nodes)
 		}
-	}
-	e := &strategy.QuorumError{Need: 3}
-	for i, reason := range []string{ReasonRestarted, ReasonEmpty, ReasonEmpty, ReasonEmpty, ReasonEmpty} {
-		g := &GuardError{Reason: reason, For: time.Duration(9-i) * time.Second, Begun: true}
-		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: "n", Err: &strategy.ServerError{Kind: strategy.ErrRefused, Err: g}})
-	}
-	if got := p.advised(e).Error(); !strings.HasSuffix(got, "; they vote in 9s") {
-		t.Errorf("%q: want the time alone, because Bootstrap is not for a server that was restarted", got)
-	}
-	for _, votes := range []error{nil, &strategy.HeldError{}} { // the fifth server has its data
-		e.Nodes[0].Err, e.Nodes[1].Err = votes, e.Nodes[2].Err
-		if got := p.advised(e).Error(); !strings.HasSuffix(got, "; they vote in 7s") {
-			t.Errorf("%q: want the time alone, because Bootstrap is not for servers that were emptied", got)
-		}
-	}
-	e.Nodes = []strategy.NodeAnswer{{Err: refusal(time.Second)}, {Err: refusal(time.Second)}, {Err: failed(strategy.ErrUnsent)}, {Err: failed(strategy.ErrUnsent)}}
-	if got := saying(4, nil).advised(e).Error(); !strings.Contains(got, "; they vote in 1s") {
-		t.Errorf("%q: want the time, because two of four servers are no quorum", got)
 	}
 	other := errors.New("another")
-	if p.advised(other) != other {
+	if saying(1, nil).advised(other) != other {
 		t.Error("advised() changes another error")
 	}
 	for e, want := range map[GuardError]string{
@@ -1377,68 +1316,6 @@ func TestFenceNumber(t *testing.T) {
 	})
 }
 
-// TestFenceHastens: when the fence is written back, nobody waits any more for the votes of nodes that are silent.
-func TestFenceHastens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		votes, count := newVotes(3, present), newCount(3, 2)
-		voting := newRound(t.Context())
-		votes.begin(&voting, 0)
-		silent := votes.toSilent(&voting)
-		p := saying(3, func(int, string, []any) (any, error) {
-			if silent.Err() == nil {
-				t.Error("a request for a vote is under way, want it called off")
-			}
-			return int64(1), nil
-		}, WithFences())
-		for i := range 3 {
-			votes.granted(i, time.Minute)
-			count.note(i, nil)
-		}
-		if _, _, err := p.issueFence(t.Context(), aClaim(), votes, count, make([]fenceReply, 3)); err != nil {
-			t.Errorf("issueFence() = %v, want nil", err)
-		}
-		p.Close()
-	})
-}
-
-// TestGuardOfAnImitation: a server that does not know INFO has no run_id. Its guard knows that it is new, and
-// nothing more.
-func TestGuardOfAnImitation(t *testing.T) {
-	farm, err := redistest.Open(t.Context(), redistest.Want{Kind: redistest.Embedded})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer farm.Close()
-	s, err := farm.Start(t.Context(), redistest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := redigonode.New(s.Pool())
-	defer n.Close()
-	vote := func() string {
-		reply, err := n.Eval(t.Context(), time.Now().Add(time.Minute), check, []string{GuardKey}, 60_000)
-		if r, ok := reply.([]any); ok && len(r) == 4 {
-			return fmt.Sprintf("%s %s", r[0], r[1])
-		}
-		return fmt.Sprint(reply, err)
-	}
-	if got := vote(); got != "unasked empty" {
-		t.Errorf("check.lua on a new server = %s, want unasked empty", got)
-	}
-	if err := Bootstrap(t.Context(), []driver.Node{n}); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if got := vote(); got != "1 <nil>" {
-			t.Errorf("check.lua on a bootstrapped server = %s, want 1", got)
-		}
-	}
-	redistest.Do(t, s, "FLUSHALL")
-	if got := vote(); got != "unasked empty" {
-		t.Errorf("check.lua on a server that was emptied = %s, want unasked empty", got)
-	}
-}
-
 // TestAllocations: a pair on five servers makes 60 allocations at most, besides its requests, however many of
 // the nodes are stragglers. The keys and arguments are made once for all servers. Nothing is made for a
 // silent server while there is none.
@@ -1463,5 +1340,73 @@ func TestAllocations(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close() = %v, want nil", err)
+	}
+}
+
+// The answers that a node may give, in the rounds of Acquire and of Extend.
+var (
+	heldBy = func(token string) error { return &strategy.HeldError{Holder: token, TTL: time.Second} }
+	down   = &strategy.ServerError{Node: "n", Kind: strategy.ErrUnsent}
+
+	votes = []error{nil, heldBy("a"), heldBy("b"), down}
+	keeps = []error{nil, &strategy.LostError{}, down}
+)
+
+// TestEnough plays every round of one to six nodes, in every order that matters: a round
+// goes on as long as the answers to come can change what comes of it, and no longer.
+func TestEnough(t *testing.T) {
+	outcome := func(tl *voteCount) string { // by the rules, from all answers
+		held := map[string]int{}
+		for _, err := range tl.errs {
+			if h, ok := err.(*strategy.HeldError); ok {
+				held[h.Holder]++
+			}
+		}
+		switch {
+		case tl.yes >= tl.quorum:
+			return "granted"
+		case tl.lost > len(tl.errs)-tl.quorum:
+			return "lost"
+		case tl.yes+tl.held < tl.quorum:
+			return "unreachable"
+		}
+		for token, n := range held {
+			if n >= tl.quorum {
+				return "held by " + token
+			}
+		}
+		return "held"
+	}
+	for n := 1; n <= 6; n++ {
+		for _, round := range []struct {
+			name   string
+			words  []error
+			enough func(*voteCount) bool
+		}{{"acquireDecided", votes, (*voteCount).acquireDecided}, {"holdDecided", keeps, (*voteCount).holdDecided}} {
+			// outcomes gives what may still come of a round in which the first nodes have said
+			// so much; which of the nodes it was does not matter.
+			var outcomes func(said []error) map[string]bool
+			outcomes = func(said []error) map[string]bool {
+				tl := newCount(n, n/2+1)
+				for i, err := range said {
+					tl.note(i, err)
+				}
+				all := map[string]bool{}
+				if len(said) == n {
+					all[outcome(tl)] = true
+					return all
+				}
+				for _, word := range round.words {
+					for o := range outcomes(append(said[:len(said):len(said)], word)) {
+						all[o] = true
+					}
+				}
+				if got, want := round.enough(tl), len(all) == 1; got != want {
+					t.Errorf("%s() of %d nodes, after %s = %v, want %v: it may end as %v", round.name, n, fmt.Sprint(said), got, want, all)
+				}
+				return all
+			}
+			outcomes(nil)
+		}
 	}
 }

@@ -38,6 +38,8 @@ type fake struct {
 	listeners []func([]byte, error)
 	ran       []string
 	returns   uint64 // so often has it come back
+	fault     error  // of Use and Close
+	used      int    // less how often it was closed
 
 	// before, if there is one, comes before a script. Its reply or error, if there is one, takes the place of the script's.
 	before func(ctx context.Context, due time.Time, script string) (any, error)
@@ -71,8 +73,18 @@ func (f *fake) fail(kind error) error {
 
 func (f *fake) Name() string  { return f.name }
 func (f *fake) Ordered() bool { return !f.unordered }
-func (f *fake) Use() error    { return nil }
-func (f *fake) Close() error  { return nil }
+
+func (f *fake) Use() error {
+	if f.fault == nil {
+		f.used++
+	}
+	return f.fault
+}
+
+func (f *fake) Close() error {
+	f.set(func(f *fake) { f.used-- })
+	return f.fault
+}
 
 func (f *fake) Probe(_ context.Context, due time.Time) uint64 {
 	time.Sleep(time.Until(due)) // it answers at the last moment
@@ -347,6 +359,28 @@ func watch(t *testing.T, p driver.Protocol, h *heard) (stop func()) {
 	return stop
 }
 
+// TestUnusable: the error says which node cannot be used. Those before it are given up again, and no other. Nor is the
+// error of a node's Close lost.
+func TestUnusable(t *testing.T) {
+	for i := range 3 {
+		fakes, nodes := newFakes(3)
+		fault := errors.New("its client is nil")
+		s, err := redlock.New(nodes, strategy.Options{})
+		is(t, "New()", err)
+		fakes[i].fault = fault
+		is(t, "Close()", s.Close(), fault)
+		_, err = redlock.New(nodes, strategy.Options{})
+		if want := fmt.Sprintf("(node %d of 3)", i+1); !errors.Is(err, fault) || !strings.Contains(err.Error(), want) {
+			t.Errorf("New() = %v, want %v %s", err, fault, want)
+		}
+		for _, f := range fakes {
+			if f.used != 0 {
+				t.Errorf("node %d fails: %s has been used %d times more than it was closed, want 0", i+1, f.name, f.used)
+			}
+		}
+	}
+}
+
 // TestProbe: the returns of all servers count, and they are asked at the same time.
 func TestProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -591,28 +625,6 @@ func TestFirstVote(t *testing.T) {
 	})
 }
 
-// TestUndoUnordered: on a server that keeps no order, what is not there may come yet.
-func TestUndoUnordered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		fakes, nodes := newFakes(3)
-		fakes[2].unordered, fakes[2].hangs = true, time.Hour
-		p := redlock.On(nodes)
-		c := granted(t, p, "a")
-		time.Sleep(time.Second)
-		work(fakes[2])
-		if out, err := p.Release(t.Context(), c); err != nil || !out.Partial {
-			t.Errorf("Release() = %+v, %v, want Partial: the vote may come yet", out, err)
-		}
-		is(t, "Undo()", p.Undo(t.Context(), c), strategy.ErrUnknown)
-		fakes[2].set(func(f *fake) { f.lost[0]() }) // now it comes
-		have(t, "after its late vote", "a", fakes[2])
-		for range 2 {
-			is(t, "Undo() at last", p.Undo(t.Context(), c))
-			have(t, "after Undo()", "", fakes[2])
-		}
-	})
-}
-
 // TestUndoEnds: what a server had that is gone for good goes by itself, and is not undone for ever; nor is anything asked of
 // servers that can have nothing. In the background a server that is slow gets its time.
 func TestUndoEnds(t *testing.T) {
@@ -847,4 +859,98 @@ func TestValidityLessDrift(t *testing.T) {
 			})
 		})
 	}
+}
+
+// fencing are nodes with counters that answer after so long.
+func fencing(n int, answer time.Duration) (fakes []*fake, nodes []driver.Node) {
+	fakes, nodes = newFakes(n)
+	for _, f := range fakes {
+		f.fenced, f.before = true, late("", answer)
+	}
+	return fakes, nodes
+}
+
+// TestSpare: more servers than it takes note a fence, if they voted in time.
+func TestSpare(t *testing.T) {
+	run := func(name string, f func(t *testing.T)) { t.Run(name, func(t *testing.T) { bubble(t, f) }) }
+
+	run("FrozenAfterItsVote", func(t *testing.T) {
+		fakes, nodes := fencing(5, time.Millisecond)
+		fakes[2].before = late("writeback", time.Hour)
+		fakes[3].before, fakes[4].before = late("", 2*time.Millisecond), late("", 2*time.Millisecond)
+		s, err := redlock.New(nodes, strategy.Options{TTL: 10 * time.Second}, redlock.WithFences())
+		is(t, "New()", err)
+		defer s.Close()
+		for range 3 {
+			start := time.Now()
+			lease, err := s.NewLock("n").TryAcquire(t.Context())
+			if took := time.Since(start); err != nil || took > 5*time.Millisecond {
+				t.Fatalf("TryAcquire() with one server frozen of five that voted = %v, after %v, want nil after two answers of 2ms", err, took)
+			}
+			is(t, "Release()", lease.Release(t.Context()))
+			time.Sleep(time.Second)
+		}
+	})
+
+	// A quorum of votes is not enough while it has no quorum of servers that remember: the last fence may be
+	// on those that have not answered. They are waited for until the time-out.
+	run("RemembersLate", func(t *testing.T) {
+		fakes, nodes := fencing(5, 0)
+		fakes[4].forgot = true
+		const last = 1 << 52 // ahead of the clock
+		fakes[0].n, fakes[0].before = last, late("", 4*longestPause)
+		fakes[1].before = late("", time.Second)
+		p := redlock.On(nodes, redlock.WithFences(), redlock.WithNodeTimeout(time.Minute))
+		start := time.Now()
+		g, err := p.Acquire(t.Context(), claim("a"))
+		if err != nil || g.Fence != last+1 {
+			t.Errorf("Acquire() = fence %d, %v, want %d, which the server knows that answers when the others have been silent for %v", g.Fence, err, last+1, 4*longestPause)
+		}
+		// Two answers, and the least wait for late votes, because the quorum was found at once.
+		enginetest.Since(t, "Acquire()", start, 8*longestPause+time.Millisecond)
+		time.Sleep(time.Second)
+	})
+
+	// A server that was silent is not waited for.
+	run("SilentBefore", func(t *testing.T) {
+		fakes, nodes := fencing(5, 0)
+		hang(fakes[4])
+		p := redlock.On(nodes, redlock.WithFences())
+		for _, want := range []time.Duration{time.Millisecond, 0} {
+			c := claim("a")
+			start := time.Now()
+			var err error
+			c.Grant, err = p.Acquire(t.Context(), c)
+			is(t, "Acquire()", err)
+			enginetest.Since(t, "Acquire()", start, want)
+			p.Release(t.Context(), c) //nolint:errcheck // it remains on the server that is silent
+		}
+	})
+
+	// A voter that had forgotten its fences hears of this one also if the caller goes.
+	run("HearsItLater", func(t *testing.T) {
+		fakes, nodes := fencing(5, time.Millisecond)
+		fakes[4].forgot = true
+		ctx, cancel := context.WithCancel(t.Context())
+		g, err := redlock.On(nodes, redlock.WithFences()).Acquire(ctx, claim("a"))
+		cancel()
+		is(t, "Acquire()", err)
+		time.Sleep(time.Second)
+		enginetest.Equal(t, "the fence of the server that had forgotten", uint64(fakes[4].n), g.Fence)
+	})
+
+	// Every vote counts that comes by the time the wait for late votes ends, also one that comes
+	// in the moment in which the quorum is found.
+	run("VotesAtOnce", func(t *testing.T) {
+		const answers = 10 * time.Millisecond
+		_, nodes := fencing(9, answers)
+		p := redlock.On(nodes, redlock.WithFences())
+		for i := range 300 {
+			start := time.Now()
+			c := granted(t, p, fmt.Sprint(i))
+			enginetest.Since(t, "Acquire() of nine nodes that answer at once", start, 2*answers)
+			_, err := p.Release(t.Context(), c)
+			is(t, "Release()", err)
+		}
+	})
 }
