@@ -117,11 +117,7 @@ func checkNoCluster(ctx context.Context, due time.Time, n driver.Node) error {
 // each runs f for every node at once, and names those that fail.
 func (p *protocol) each(f func(driver.Node) error) error {
 	errs := make([]error, len(p.nodes))
-	var all sync.WaitGroup
-	for i, n := range p.nodes {
-		all.Go(func() { errs[i] = f(n) })
-	}
-	all.Wait()
+	onAll(p.nodes, func(i int, n driver.Node) { errs[i] = f(n) })
 	names := p.names() // a node may know its address now
 	for i, err := range errs {
 		if err != nil {
@@ -133,11 +129,16 @@ func (p *protocol) each(f func(driver.Node) error) error {
 
 // Probe asks all nodes at the same time, and sums what they return.
 func (p *protocol) Probe(ctx context.Context, due time.Time) uint64 {
-	var all sync.WaitGroup
 	var sum atomic.Uint64
-	for _, n := range p.nodes {
-		all.Go(func() { sum.Add(n.Probe(ctx, due)) })
+	onAll(p.nodes, func(_ int, n driver.Node) { sum.Add(n.Probe(ctx, due)) })
+	return sum.Load()
+}
+
+// onAll runs f for every node at once, and waits for all.
+func onAll(nodes []driver.Node, f func(i int, n driver.Node)) {
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		all.Go(func() { f(i, n) })
 	}
 	all.Wait()
-	return sum.Load()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -116,18 +115,14 @@ const (
 // brought. Zero: no node that answers knows of one. It changes nothing.
 func LongestTTL(ctx context.Context, due time.Time, nodes []driver.Node) time.Duration {
 	var longest atomic.Int64
-	var all sync.WaitGroup
-	for _, n := range nodes {
-		all.Go(func() {
-			reply, _ := n.Do(ctx, due, "HMGET", GuardKey, "max")
-			if fields, _ := reply.([]any); len(fields) == 1 {
-				text, _ := fields[0].([]byte)
-				ms, _ := strconv.ParseInt(string(text), 10, 64)
-				raise(&longest, ms)
-			}
-		})
-	}
-	all.Wait()
+	onAll(nodes, func(_ int, n driver.Node) {
+		reply, _ := n.Do(ctx, due, "HMGET", GuardKey, "max")
+		if fields, _ := reply.([]any); len(fields) == 1 {
+			text, _ := fields[0].([]byte)
+			ms, _ := strconv.ParseInt(string(text), 10, 64)
+			raise(&longest, ms)
+		}
+	})
 	return time.Duration(longest.Load()) * time.Millisecond
 }
 

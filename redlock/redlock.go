@@ -264,13 +264,13 @@ func (p *protocol) inTime(c driver.Claim, start time.Time) error {
 // answer may have one left: then the engine undoes it in the background.
 func (p *protocol) giveBack(ctx context.Context, c driver.Claim, votes *nodeVotes, err error) (driver.Grant, error) {
 	to := channel(c)
-	if votes.mayHold() < p.quorum {
+	if len(votes.holding()) < p.quorum {
 		to = "" // nobody can have seen a quorum of it, so nobody waits for its end
 	}
 	p.deleteAll(context.WithoutCancel(ctx), c, votes, p.due(c), to)
-	left := votes.mayHold()
-	err = p.markUnknown(p.advised(err), votes.holding(), "it may have granted its vote, and not have given it back")
-	return driver.Grant{State: votes, Silent: unannounced(err), Partial: left > 0}, err
+	left := votes.holding()
+	err = p.markUnknown(p.advised(err), left, "it may have granted its vote, and not have given it back")
+	return driver.Grant{State: votes, Silent: unannounced(err), Partial: len(left) > 0}, err
 }
 
 // unannounced reports whether the lock is held, and the holder's token does not say that its release will
@@ -301,8 +301,9 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 	if count.yes < p.quorum {
 		// A minority may have extended it. The engine undoes that, but only after the holder has
 		// heard of the loss: until then the holder may be alone with the lock.
-		err := p.markUnknown(p.refusal(c, count), votes.holding(), "it may have extended the lock, but too few others did")
-		return driver.Grant{Partial: votes.mayHold() > 0}, err
+		left := votes.holding()
+		err := p.markUnknown(p.refusal(c, count), left, "it may have extended the lock, but too few others did")
+		return driver.Grant{Partial: len(left) > 0}, err
 	}
 	extended.Store(true) // before rejoin looks for nodes without the lock: it misses those that answer later
 	p.rejoin(count.round.all, c, votes, start)
@@ -333,7 +334,7 @@ func (p *protocol) extendOn(ctx context.Context, due time.Time, c driver.Claim, 
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	votes := p.votesOf(c)
 	count := p.deleteAll(ctx, c, votes, p.due(c), channel(c))
-	left := votes.mayHold()
+	left := len(votes.holding())
 	outcome := driver.Outcome{Partial: left > 0}
 	switch {
 	case count.yes+left < p.quorum: // it was lost before; not released before: the engine releases once
@@ -348,7 +349,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome,
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
 	votes := p.votesOf(c)
 	count := p.deleteAll(ctx, c, votes, c.Due, channel(c)) // in the background a slow node gets its time
-	if votes.mayHold() == 0 {
+	if len(votes.holding()) == 0 {
 		return nil
 	}
 	return votes.undone(count)

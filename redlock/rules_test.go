@@ -221,19 +221,6 @@ func (n *prompt) Eval(ctx context.Context, due time.Time, s *driver.Script, keys
 	return n.Dialog.Eval(ctx, due, s, keys, args...)
 }
 
-// TestLongestTTL: a client tells servers of the longest TTL that it knows of.
-func TestLongestTTL(t *testing.T) {
-	p := saying(1, nil)
-	for _, c := range []struct{ ttl, want time.Duration }{{5, 5}, {3, 5}, {7, 7}} {
-		if got := p.longest(c.ttl * time.Second); got != (c.want * time.Second).Milliseconds() {
-			t.Errorf("longest(%d s) = %d, want %d s", c.ttl, got, c.want)
-		}
-	}
-	if got := saying(1, nil, WithMaxTTL(time.Hour)).longest(time.Second); got != time.Hour.Milliseconds() {
-		t.Errorf("longest(1s) with a MaxTTL of an hour = %d, want that", got)
-	}
-}
-
 // TestStandings: what is known of the token on a node after each answer to Acquire, and whether a release asks it.
 func TestStandings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -822,7 +809,7 @@ func TestUntil(t *testing.T) {
 		votes := newVotes(1, unknown)
 		holds := func(when string, want int) {
 			t.Helper()
-			if got := votes.mayHold(); got != want || len(votes.holding()) != want {
+			if got := len(votes.holding()); got != want {
 				t.Errorf("%s %d nodes may have the token, want %d", when, got, want)
 			}
 		}
@@ -1243,8 +1230,8 @@ func TestGiveBack(t *testing.T) {
 				votes.granted(i, time.Minute)
 			}
 			g, err := p.giveBack(t.Context(), aClaim(), votes, failed(strategy.ErrLost))
-			if err == nil || g.Partial || g.State != any(votes) || votes.mayHold() != 0 {
-				t.Errorf("giveBack() of %d votes = %+v, %v, and %d are left, want none", c.granted, g, err, votes.mayHold())
+			if err == nil || g.Partial || g.State != any(votes) || len(votes.holding()) != 0 {
+				t.Errorf("giveBack() of %d votes = %+v, %v, and %d are left, want none", c.granted, g, err, len(votes.holding()))
 			}
 			if len(to) != c.granted {
 				t.Errorf("%d votes are released on %d nodes, want as many", c.granted, len(to))
@@ -1312,6 +1299,31 @@ func TestFenceNumber(t *testing.T) {
 				t.Errorf("of %v: issueFence() = %d, %d reserved, %v, and the nodes are asked as %q, want %d, %d, and %q",
 					c.said, fence, reserved, err, asked, c.fence, c.reserved, c.token)
 			}
+		}
+	})
+}
+
+// TestFenceFails: a fence that no quorum has noted is none, and voters that had forgotten theirs do not hear of it. The error
+// has what each node said, in whichever round that was.
+func TestFenceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused, silent := failed(strategy.ErrRefused), failed(strategy.ErrUnknown)
+		p := saying(5, func(i int, _ string, args []any) (any, error) {
+			if args[0] == "" {
+				t.Errorf("node %d hears of a fence that no quorum has noted", i+1)
+			}
+			return int64(1), []error{nil, refused, refused, nil, nil}[i]
+		}, WithFences())
+		votes, count := newVotes(5, present), newCount(5, 3)
+		for i, err := range []error{nil, nil, nil, nil, silent} {
+			count.note(i, err)
+			votes.granted(i, time.Minute)
+		}
+		_, _, err := p.issueFence(t.Context(), aClaim(), votes, count, []fenceReply{{remembers: true}, {remembers: true}, {remembers: true}, {}, {}})
+		p.Close()
+		var none *strategy.QuorumError
+		if !errors.As(err, &none) || none.Nodes[1].Err != refused || none.Nodes[4].Err != silent {
+			t.Errorf("issueFence() = %v, want a *QuorumError of a node that refused, and of one that did not vote", err)
 		}
 	})
 }

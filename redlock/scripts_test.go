@@ -19,7 +19,6 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -43,17 +42,8 @@ const (
 	is10m  = "L=mine/10m"
 )
 
-// troubles are commands after which a server refuses, with this first word. In a server that loads, no script begins.
-var troubles = map[string]string{
-	"READONLY":   "REPLICAOF 127.0.0.1 1",
-	"NOREPLICAS": "CONFIG SET min-replicas-to-write 1",
-	"MISCONF":    "CONFIG SET stop-writes-on-bgsave-error yes",
-	"OOM":        "CONFIG SET maxmemory 1",
-	"NOPERM":     "ACL SETUSER default -@write -get",
-}
-
 func TestScripts(t *testing.T) {
-	s, troubled := redistest.Own(t, redistest.Config{}), redistest.Own(t, redistest.Config{Args: []string{"--enable-protected-configs", "yes"}})
+	s := redistest.Own(t, redistest.Config{})
 	if !tellsRun(s) {
 		t.Skip("NOT PROVEN: what the scripts do on a server that says who it is")
 	}
@@ -61,15 +51,6 @@ func TestScripts(t *testing.T) {
 
 	n := redigonode.New(s.Pool())
 	defer n.Close()
-	refuses := redigonode.New(troubled.Pool()) // of a server that has each trouble in each row
-	defer refuses.Close()
-	redistest.Do(t, troubled, "CONFIG", "SET", "dir", "/proc", "save", "900 1")
-	conn := troubled.Pool().Get()
-	defer conn.Close()
-	conn.Do("BGSAVE") //nolint:errcheck // it fails at once, or a moment later
-	verdict.Eventually(t, "the snapshot has failed", func() bool {
-		return strings.Contains(string(redistest.Do(t, troubled, "INFO", "persistence").([]byte)), "rdb_last_bgsave_status:err")
-	})
 
 	fastpath := driver.NewScript("fastpath", fastpathLua+"return 'slow'") // what comes after it in acquire takes longer
 	for _, c := range []struct {
@@ -241,98 +222,66 @@ func TestScripts(t *testing.T) {
 			if c.reply == "NOPERM" && !checksACL {
 				t.Skip("NOT PROVEN: redis.acl_check_cmd is of Redis 7.0")
 			}
-			sv := &scripted{t: t, s: s}
-			sv.reset()
-			sv.look()
+			sv := newScripted(t, s)
 			heard := sv.listen("ch")
 			defer heard.Close()
+			var last []string // because they are about the script alone
 			for _, line := range c.before {
 				if strings.HasPrefix(line, "ACL") || strings.HasPrefix(line, "CONFIG") {
-					continue // they come last, because they are about the script alone
-				}
-				sv.do(line)
-			}
-			before := sv.dump()
-			for _, line := range c.before {
-				if strings.HasPrefix(line, "ACL") || strings.HasPrefix(line, "CONFIG") {
+					last = append(last, line)
+				} else {
 					sv.do(line)
 				}
 			}
-			keys, args, _ := strings.Cut(c.call, "|")
-			reply, err := n.Eval(t.Context(), time.Now().Add(time.Minute), c.script, sv.words(keys), anys(sv.words(args))...)
+			before := sv.dump()
+			for _, line := range last {
+				sv.do(line)
+			}
+			got := sv.eval(n, c.script, c.call)
 			sv.allow()
-			if got := sv.show(reply, err); got != c.reply {
-				t.Errorf("the reply is %s, want %s (%v)", got, c.reply, err)
+			if got != c.reply {
+				t.Errorf("the reply is %s, want %s", got, c.reply)
 			}
 			want := cmp.Or(c.after, before)
 			if got := strings.TrimSpace(sv.dump() + heard.message()); got != strings.TrimPrefix(want, "nothing") {
 				t.Errorf("afterwards there is\n%s, want\n%s", got, want)
 			}
-			if c.script == fastpath {
-				return // acquire begins with it
-			}
-
-			for word, trouble := range troubles {
-				sv = &scripted{t: t, s: troubled}
-				sv.reset()
-				sv.look()
-				for _, line := range c.before {
-					if first, _, _ := strings.Cut(line, " "); first != "ACL" && first != "CONFIG" && first != "REPLICAOF" {
-						sv.do(line)
-					}
-				}
-				sv.do(trouble)
-				reply, err := refuses.Eval(t.Context(), time.Now().Add(time.Minute), c.script, sv.words(keys), anys(sv.words(args))...)
-				switch {
-				case err == nil && word == "READONLY": // what a replica has may be out of date
-					t.Errorf("a replica answers %v", reply)
-				case err == nil || sv.show(nil, err) == c.reply: // as without the trouble
-				case word == "NOPERM" && rediskit.Forbidden(err.Error()):
-				case !strings.Contains(rediskit.Reason(err.Error()), ": "+word+" "):
-					t.Errorf("a server that refuses with %s: %v, want the server's own first word", word, err)
-				}
-			}
 		})
 	}
 }
 
+// changed is what makes a script see another server: with another TIME, or without INFO.
+func changed(call, command, reply string) string {
+	return fmt.Sprintf(`local server = redis
+local redis = setmetatable({%s = function(command, ...)
+  if command == '%s' then return %s end
+  return server.%[1]s(command, ...)
+end}, {__index = server})
+`, call, command, reply)
+}
+
 // TestOpens: a server votes from the very millisecond in which the longest TTL has passed. Its clock shows
-// the same time always: the script gets another TIME.
+// the same time always.
 func TestOpens(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	if !tellsRun(s) {
 		t.Skip("NOT PROVEN: the millisecond in which the guard opens")
 	}
-	const clock = `local server = redis
-local redis = setmetatable({call = function(command, ...)
-  if command == 'TIME' then return {'2000000', '1999'} end
-  return server.call(command, ...)
-end}, {__index = server})
-`
 	n := redigonode.New(s.Pool())
 	defer n.Close()
-	for _, c := range []struct {
-		script *driver.Script
-		source string
-		call   string
-		votes  string
-		waits  string
-	}{
-		{acquire, guardLua + voteLua + acquireLua, "L G | mine 600000 600000", "1", "[guard empty 1 10m]"},
-		{acquire, fastpathLua + guardLua + voteLua + acquireLua, "L G | mine 600000 600000", "1", "[guard empty 1 10m]"},
-		{acquire, fastpathLua + "return 'slow'", "L G | mine 600000 600000", "1", "slow"},
-		{check, guardLua + checkLua, "G | 600000", "1", "[guard empty 1 10m]"},
-		{bootstrap, guardLua + bootstrapLua, "G |", "0", "1"},
+	for source, c := range map[string]struct{ call, votes, waits string }{
+		guardLua + voteLua + acquireLua:               {"L G | mine 600000 600000", "1", "[guard empty 1 10m]"},
+		fastpathLua + guardLua + voteLua + acquireLua: {"L G | mine 600000 600000", "1", "[guard empty 1 10m]"},
+		fastpathLua + "return 'slow'":                 {"L G | mine 600000 600000", "1", "slow"},
+		guardLua + checkLua:                           {"G | 600000", "1", "[guard empty 1 10m]"},
+		guardLua + bootstrapLua:                       {"G |", "0", "1"},
 	} {
 		for ms, want := range map[int]string{0: c.votes, 1: c.waits} {
-			sv := &scripted{t: t, s: s}
-			sv.reset()
-			sv.look()
+			sv := newScripted(t, s)
 			sv.do(lasted)
 			sv.do(fmt.Sprint("HSET G born ", 2_000_000_001-600_000+ms))
-			keys, args, _ := strings.Cut(c.call, "|")
-			if got := sv.show(n.Eval(t.Context(), time.Now().Add(time.Minute), driver.NewScript("opens", clock+c.source), sv.words(keys), anys(sv.words(args))...)); got != want {
-				t.Errorf("%s, %d ms before the server votes, replies %s, want %s", c.script.Name(), ms, got, want)
+			if got := sv.eval(n, driver.NewScript("opens", changed("call", "TIME", "{'2000000', '1999'}")+source), c.call); got != want {
+				t.Errorf("%d ms before the server votes the reply is %s, want %s, of\n%s", ms, got, want, source)
 			}
 		}
 	}
@@ -340,30 +289,20 @@ end}, {__index = server})
 
 // TestNoInfo: the guard of a server that does not support INFO knows that it is new, and nothing more.
 func TestNoInfo(t *testing.T) {
-	const without = `local server = redis
-local redis = setmetatable({pcall = function(command, ...)
-  if command == 'INFO' then return {err = 'ERR INFO is not supported'} end
-  return server.pcall(command, ...)
-end}, {__index = server})
-`
 	s := redistest.Own(t, redistest.Config{})
 	if !tellsRun(s) {
-		t.Skip("NOT PROVEN: what the guard does without INFO; TestGuardOfAnImitation asks a server that has none")
+		t.Skip("NOT PROVEN: what the guard does without INFO")
 	}
 	n := redigonode.New(s.Pool())
 	defer n.Close()
-	script := driver.NewScript("noinfo", without+guardLua+checkLua)
+	script := driver.NewScript("noinfo", changed("pcall", "INFO", "{err = 'ERR INFO is not supported'}")+guardLua+checkLua)
 	for before, want := range map[string]string{
-		"": "[unasked empty 10m 10m]",
+		"DEL G": "[unasked empty 10m 10m]",
 		"HSET G seen none run '' past '' gen old born 0 max 600000 new 1 why empty": "1",
 	} {
-		sv := &scripted{t: t, s: s}
-		sv.reset()
-		sv.look()
-		if before != "" {
-			sv.do(before)
-		}
-		if got := sv.show(n.Eval(t.Context(), time.Now().Add(time.Minute), script, []string{GuardKey}, 600000)); got != want {
+		sv := newScripted(t, s)
+		sv.do(before)
+		if got := sv.eval(n, script, "G | 600000"); got != want {
 			t.Errorf("check.lua without INFO, after %q, replies %s, want %s", before, got, want)
 		}
 	}
@@ -391,15 +330,22 @@ var keyNames = map[string]string{"L": "lock:{scripts}", "G": GuardKey, "C": "loc
 func (s *scripted) allow() {
 	s.do("ACL SETUSER default +@all")
 	s.do("CONFIG SET maxmemory 0")
-	s.do("CONFIG SET min-replicas-to-write 0")
-	s.do("CONFIG SET stop-writes-on-bgsave-error no")
 }
 
-func (s *scripted) reset() {
+func newScripted(t *testing.T, server *redistest.Server) *scripted {
+	s := &scripted{t: t, s: server}
 	s.allow()
 	s.do("REPLICAOF NO ONE")
 	s.do("CONFIG SET replica-read-only yes")
 	s.do("FLUSHALL")
+	s.look()
+	return s
+}
+
+// eval calls a script: keys | arguments.
+func (s *scripted) eval(n driver.Node, script *driver.Script, call string) string {
+	keys, args, _ := strings.Cut(call, "|")
+	return s.show(n.Eval(s.t.Context(), time.Now().Add(time.Minute), script, s.words(keys), anys(s.words(args))...))
 }
 
 // look notes who the server is.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -112,11 +111,7 @@ func (p *protocol) Use() error {
 // Close ends the requests of stragglers, and closes the nodes.
 func (p *protocol) Close() error {
 	errs := make([]error, len(p.nodes))
-	var all sync.WaitGroup
-	for i, n := range p.nodes {
-		all.Go(func() { errs[i] = n.Close() })
-	}
-	all.Wait()
+	onAll(p.nodes, func(i int, n driver.Node) { errs[i] = n.Close() })
 	p.requests.Wait()
 	return errors.Join(errs...)
 }

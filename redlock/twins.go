@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -43,18 +42,14 @@ func (p *protocol) twinError(ctx context.Context, c driver.Claim, i int) error {
 // identities are the servers' run ids, new with each start. Empty: the server does not say.
 func (p *protocol) identities(ctx context.Context, due time.Time) []string {
 	ids := make([]string, len(p.nodes))
-	var all sync.WaitGroup
-	for i, n := range p.nodes {
-		all.Go(func() {
-			reply, _ := n.Do(ctx, due, "INFO", "server")
-			text, _ := reply.([]byte)
-			for line := range strings.Lines(string(text)) {
-				if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
-					ids[i] = id
-				}
+	onAll(p.nodes, func(i int, n driver.Node) {
+		reply, _ := n.Do(ctx, due, "INFO", "server")
+		text, _ := reply.([]byte)
+		for line := range strings.Lines(string(text)) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+				ids[i] = id
 			}
-		})
-	}
-	all.Wait()
+		}
+	})
 	return ids
 }

@@ -116,25 +116,15 @@ func (vs *nodeVotes) tooEarly(i int) {
 
 // holding are the nodes that may have the token.
 func (vs *nodeVotes) holding() (nodes []int) {
-	for i := range vs.votes {
-		if vs.at(i) != absent {
-			nodes = append(nodes, i)
-		}
-	}
-	return nodes
-}
-
-// mayHold counts the nodes that may have the token.
-func (vs *nodeVotes) mayHold() (n int) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.expire()
 	for i := range vs.votes {
 		if vs.votes[i].standing != absent {
-			n++
+			nodes = append(nodes, i)
 		}
 	}
-	return n
+	return nodes
 }
 
 // expire gives up votes whose time is over, so that a node that never comes back is not asked for
