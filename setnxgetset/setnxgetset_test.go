@@ -1,4 +1,4 @@
-// The strategy as its users see it: stamps, take-overs, and what it costs.
+// Each request of each operation, what the stamps mean, and what the loser of a take-over does to the winner.
 package setnxgetset_test
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -26,15 +27,6 @@ func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
 // weaknesses.
 func TestConformance(t *testing.T) { subjects.Run(t, "setnxgetset") }
 
-// modes are the ways to take over, extend and release.
-var modes = []struct {
-	name    string
-	options []setnxgetset.Option
-}{
-	{"getset", nil},
-	{"watch", []setnxgetset.Option{setnxgetset.WithWatchTakeOver()}},
-}
-
 func open(t *testing.T, s *redistest.Server, o strategy.Options, options ...setnxgetset.Option) strategy.Strategy {
 	t.Helper()
 	locks, err := setnxgetset.New(redigonode.New(s.Pool()), o, options...)
@@ -48,331 +40,93 @@ func (c *clock) now() time.Time             { return time.Now().Add(time.Duratio
 func (c *clock) forward(d time.Duration)    { c.ahead.Add(int64(d)) }
 func (c *clock) option() setnxgetset.Option { return setnxgetset.WithClock(c.now) }
 
-// TestRoundTrips: what the package doc says of the wire, as the server counts it.
-func TestRoundTrips(t *testing.T) {
-	for _, c := range []struct {
-		name                      string
-		options                   []setnxgetset.Option
-		takeOver, extend, release int64
-	}{
-		{"getset", nil, 3, 2, 2},
-		{"blind", []setnxgetset.Option{setnxgetset.WithBlindRelease()}, 3, 2, 1},
-		{"watch", []setnxgetset.Option{setnxgetset.WithWatchTakeOver()}, 8, 6, 6},
-		{"watch, blind", []setnxgetset.Option{setnxgetset.WithWatchTakeOver(), setnxgetset.WithBlindRelease()}, 8, 6, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := redistest.Own(t, redistest.Config{})
-			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(c.options, wall.option())...)
-			lease := locktest.Try(t, locks, "a") // dials
-			if err := errors.Join(lease.Extend(t.Context()), lease.Release(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-			count := func(what string, want int64, f func() error) { t.Helper(); locktest.RoundTrips(t, s, what, want, f) }
-			acquire := func() (err error) { lease, err = locks.NewLock("a").TryAcquire(t.Context()); return }
-			count("Acquire", 1, acquire)
-			count("a held TryAcquire", 2, func() error { return locktest.Held(t, locks, "a") })
-			wall.forward(2 * time.Minute)
-			count("taking over", c.takeOver, acquire)
-			count("Extend", c.extend, func() error { return lease.Extend(t.Context()) })
-			count("Release", c.release, func() error { return lease.Release(t.Context()) })
-		})
+// loser opens a contender that, having seen a lock lapsed, lets step happen before it
+// swaps.
+func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), options ...setnxgetset.Option) strategy.Strategy {
+	t.Helper()
+	n := redigonode.New(s.Pool())
+	gate := func(request string, send func()) {
+		if strings.HasPrefix(request, "GETSET") {
+			step()
+		}
+		send()
 	}
-}
-
-// TestManySeeItLapsed: fifty contenders, each as a process of its own would be, see
-// one lapsed lock at once. One gets it.
-func TestManySeeItLapsed(t *testing.T) {
-	s := redistest.Shared(t)
-	const contenders, rounds = 50, 20
-	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) {
-			pool := &redis.Pool{MaxIdle: contenders, Dial: func() (redis.Conn, error) { return redis.DialURL(s.URL()) }}
-			defer pool.Close()
-			all := make([]strategy.Strategy, contenders)
-			for i := range all {
-				locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{TTL: time.Minute, OpTimeout: 30 * time.Second}, m.options...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer locks.Close()
-				all[i] = locks
-			}
-			name := locktest.Unique(t)
-			for round := range rounds {
-				name := fmt.Sprintf("%s/%d", name, round)
-				redistest.Do(t, s, "SET", strategy.DefaultKey(name), time.Now().Add(-time.Second).UnixMilli())
-				start := make(chan struct{})
-				type result struct {
-					lease strategy.Lease
-					err   error
-				}
-				results := make(chan result)
-				for _, locks := range all {
-					go func() {
-						<-start
-						lease, err := locks.NewLock(name).TryAcquire(t.Context())
-						results <- result{lease, err}
-					}()
-				}
-				close(start)
-				winners := 0
-				for range contenders {
-					switch r := <-results; {
-					case r.err == nil:
-						winners++
-					case !errors.Is(r.err, strategy.ErrHeld):
-						t.Errorf("TryAcquire() = %v, want ErrHeld", r.err)
-					}
-				}
-				if winners != 1 {
-					t.Fatalf("round %d: %d took the lapsed lock over, want 1", round, winners)
-				}
-				redistest.Do(t, s, "DEL", strategy.DefaultKey(name))
-			}
-		})
-	}
-}
-
-// TestNoStamp: what is no stamp is an error to everybody, and is left alone. It is
-// neither held, which would mean waiting for ever, nor lapsed.
-func TestNoStamp(t *testing.T) {
-	s := redistest.Shared(t)
-	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) {
-			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
-			name := locktest.Unique(t)
-			key := strategy.DefaultKey(name)
-			now := time.Now()
-			for _, value := range []string{
-				"", ":", "token", ":token", "0", "0:token", "-1", "-1:token", "123", "123:token",
-				fmt.Sprint(now.Unix()), fmt.Sprint(now.Add(time.Hour).Unix(), ":token"), // seconds
-				fmt.Sprint(now.UnixMicro()), fmt.Sprint(now.UnixNano(), ":token"),
-				fmt.Sprint("-", now.UnixMilli()), fmt.Sprint("+", now.UnixMilli()), fmt.Sprint(" ", now.UnixMilli()),
-				fmt.Sprint(now.UnixMilli(), " "), fmt.Sprint(now.UnixMilli(), ":"), fmt.Sprint(now.UnixMilli(), ".5"),
-				fmt.Sprintf("%q", fmt.Sprint(now.UnixMilli())), // as JSON, which ServiceStack's take-over writes
-				fmt.Sprintf("0x%x", now.UnixMilli()), "1_700_000_000_000", "1e12", "１７０００００００００００",
-				"9223372036854775807", "9223372036854775808:token", "18446744073709551616", strings.Repeat("9", 400),
-				"9999999999999:token", fmt.Sprint(now.Add(2 * 366 * 24 * time.Hour).UnixMilli()), // for ever, nearly
-				"\x00\xff", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", // the token of a SET NX PX
-			} {
-				lease := locktest.Try(t, locks, name)
-				redistest.Do(t, s, "SET", key, value)
-				_, tried := locks.NewLock(name).TryAcquire(t.Context())
-				_, waited := locks.NewLock(name).Acquire(t.Context())
-				_, inspected := locks.Inspect(t.Context(), name)
-				_, adopted := locks.Adopt(t.Context(), name, value+"token")
-				for what, err := range map[string]error{
-					"TryAcquire": tried, "Acquire": waited, "Inspect": inspected, "Adopt": adopted,
-					"Extend": lease.Extend(t.Context()), "Release": lease.Release(t.Context()),
-				} {
-					if !errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
-						t.Errorf("%s() of %q = %v, want ErrRefused", what, value, err)
-					}
-					if value != "" && strings.Contains(err.Error(), fmt.Sprintf("%q", value)) {
-						t.Errorf("%s() of %q = %v, want the value in short: it may be a token", what, value, err)
-					}
-				}
-				if got, err := redis.String(redistest.Do(t, s, "GET", key), nil); got != value || err != nil {
-					t.Errorf("the value is %q, want %q, left alone", got, value)
-				}
-				redistest.Do(t, s, "DEL", key)
-			}
-			lease := locktest.Try(t, locks, name)
-			redistest.Do(t, s, "DEL", key)
-			redistest.Do(t, s, "LPUSH", key, "not a lock")
-			_, tried := locks.NewLock(name).TryAcquire(t.Context())
-			for what, err := range map[string]error{"TryAcquire": tried, "Extend": lease.Extend(t.Context()), "Release": lease.Release(t.Context())} {
-				if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "WRONGTYPE") {
-					t.Errorf("%s() of a list = %v, want ErrRefused and WRONGTYPE", what, err)
-				}
-			}
-			redistest.Do(t, s, "DEL", key)
-		})
-	}
-}
-
-// TestDigitsOnly: the locks of clients that know no tokens are minded, taken over when
-// they have lapsed, and freed by operators, who hit no successor.
-func TestDigitsOnly(t *testing.T) {
-	s := redistest.Shared(t)
-	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) {
-			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
-			name := locktest.Unique(t)
-			key := strategy.DefaultKey(name)
-			stamp := time.Now().Add(time.Minute).UnixMilli()
-			redistest.Do(t, s, "SET", key, stamp)
-
-			_, err := locks.NewLock(name).TryAcquire(t.Context())
-			var held *strategy.HeldError
-			if !errors.As(err, &held) || held.Holder != fmt.Sprint(stamp) || held.TTL <= 0 || held.TTL > time.Minute {
-				t.Errorf("TryAcquire() = %v, want a HeldError by the stamp, for up to a minute", err)
-			}
-			seen, err := locks.Inspect(t.Context(), name)
-			if err != nil || !seen.Held || seen.Token != fmt.Sprint(stamp) || seen.TTL <= 0 || seen.TTL > time.Minute {
-				t.Errorf("Inspect() = %+v, %v, want held by the stamp, for up to a minute", seen, err)
-			}
-			redistest.Do(t, s, "SET", key, stamp+1) // released, and taken by another
-			if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
-				t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
-			}
-			redistest.Do(t, s, "SET", key, stamp)
-			if err := locks.ForceRelease(t.Context(), seen); err != nil {
-				t.Errorf("ForceRelease() = %v, want nil", err)
-			}
-
-			redistest.Do(t, s, "SET", key, stamp)
-			wall.forward(2 * time.Minute)
-			if info, err := locks.Inspect(t.Context(), name); err != nil || info.Held || info.Token != "" {
-				t.Errorf("Inspect() of a lapsed lock = %+v, %v, want not held", info, err)
-			}
-			if err := locktest.Try(t, locks, name).Release(t.Context()); err != nil {
-				t.Errorf("Release() = %v, want nil", err)
-			}
-			if n := redistest.Do(t, s, "EXISTS", key); n != int64(0) {
-				t.Error("the key is left after the release")
-			}
-		})
-	}
-}
-
-// TestLapsedIsAnybodys: once its stamp has passed a lock is neither extended, nor
-// adopted, nor deleted by its holder, for somebody may be about to take it over.
-func TestLapsedIsAnybodys(t *testing.T) {
-	s := redistest.Shared(t)
-	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) {
-			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
-			name := locktest.Unique(t)
-			key := strategy.DefaultKey(name)
-			for _, c := range []struct {
-				what string
-				move func(strategy.Lease) error
-			}{
-				{"Extend", func(l strategy.Lease) error { return l.Extend(t.Context()) }},
-				{"Release", func(l strategy.Lease) error { return l.Release(t.Context()) }},
-				{"Adopt", func(l strategy.Lease) error {
-					_, err := locks.Adopt(t.Context(), name, l.Token())
-					return err
-				}},
-			} {
-				lease := locktest.Try(t, locks, name)
-				before, _ := redis.String(redistest.Do(t, s, "GET", key), nil)
-				wall.forward(2 * time.Minute) // as when the machine was suspended, and its monotonic clock with it
-				var lost *strategy.LostError
-				if err := c.move(lease); !errors.As(err, &lost) || !lost.Lapsed {
-					t.Errorf("%s() past the stamp = %v, want a LostError that says so", c.what, err)
-				}
-				if after, err := redis.String(redistest.Do(t, s, "GET", key), nil); err != nil || after != before {
-					t.Errorf("after %s the value is %q, want %q", c.what, after, before)
-				}
-			}
-			redistest.Do(t, s, "DEL", key)
-		})
-	}
-}
-
-// TestExtendNeverSetsBack: a renewal that was stuck on its way, or whose clock was set
-// back, must not take from the holder what it relies on.
-func TestExtendNeverSetsBack(t *testing.T) {
-	s := redistest.Shared(t)
-	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) {
-			var wall clock
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, append(m.options, wall.option())...)
-			name := locktest.Unique(t)
-			lease := locktest.Try(t, locks, name)
-			before := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte)
-			wall.forward(-time.Hour)
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Errorf("Extend() = %v, want nil", err)
-			}
-			if after := redistest.Do(t, s, "GET", strategy.DefaultKey(name)).([]byte); string(after) != string(before) {
-				t.Errorf("the value is %q, want %q as before", after, before)
-			}
-			if err := lease.Release(t.Context()); err != nil {
-				t.Errorf("Release() = %v, want nil", err)
-			}
-		})
-	}
-}
-
-// TestClockNeverSet: a machine that thinks it is 1970 would stamp locks that everybody
-// takes at once.
-func TestClockNeverSet(t *testing.T) {
-	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.WithClock(func() time.Time { return time.Unix(100, 0) }))
-	_, err := locks.NewLock(locktest.Unique(t)).TryAcquire(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "allowed") || errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("TryAcquire() = %v, want an error that says what is allowed", err)
-	}
-}
-
-// TestBlindOnlyForItsOwnLease: who releases by force, or cleans up, compares.
-func TestBlindOnlyForItsOwnLease(t *testing.T) {
-	locks := open(t, redistest.Shared(t), strategy.Options{}, setnxgetset.WithBlindRelease())
-	name := locktest.Unique(t)
-	first := locktest.Try(t, locks, name)
-	seen, err := locks.Inspect(t.Context(), name)
+	locks, err := setnxgetset.New(conformance.GateNode(n, gate), o, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Release(t.Context()); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { locks.Close() })
+	return locks
+}
+
+// TestLoserHidesTheWinner: the loser of a GETSET is refused, but its value stays. The
+// winner's own release says ErrLost though nobody else holds the lock, and the lock
+// stays until the loser's stamp has passed.
+func TestLoserHidesTheWinner(t *testing.T) {
+	s := redistest.Shared(t)
+	var wall clock
+	o := strategy.Options{TTL: time.Minute}
+	a := open(t, s, o, wall.option())
+	name := locktest.Unique(t)
+	locktest.Try(t, a, name) // and dies
+	wall.forward(2 * time.Minute)
+
+	var winner strategy.Lease
+	b := loser(t, s, o, func() { winner = locktest.Try(t, a, name) }, wall.option())
+	_, err := b.NewLock(name).TryAcquire(t.Context())
+	var held *strategy.HeldError
+	if !errors.As(err, &held) || held.Holder != winner.Token() || held.TTL != time.Minute {
+		t.Fatalf("TryAcquire() of the loser = %v, want a HeldError by the winner, for as long as its own stamp says", err)
 	}
-	second := locktest.Try(t, locks, name)
-	if err := locks.ForceRelease(t.Context(), seen); !errors.Is(err, strategy.ErrLost) {
-		t.Errorf("ForceRelease() of an earlier holder = %v, want ErrLost", err)
+	info, err := a.Inspect(t.Context(), name)
+	if err != nil || !info.Held || info.Token == winner.Token() {
+		t.Errorf("Inspect() = %+v, %v, want held by the loser's token", info, err)
 	}
-	if err := second.Release(t.Context()); err != nil {
-		t.Errorf("Release() = %v, want nil: the successor was hit", err)
+	var lost *strategy.LostError
+	if err := winner.Release(t.Context()); !errors.As(err, &lost) || lost.Holder != info.Token {
+		t.Errorf("Release() of the winner = %v, want a LostError that calls the loser the holder", err)
+	}
+	if _, err := a.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+		t.Errorf("TryAcquire() = %v, want ErrHeld: the loser's stamp is ahead, though nobody holds the lock", err)
+	}
+	wall.forward(2 * time.Minute)
+	if err := locktest.Try(t, a, name).Release(t.Context()); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
 	}
 }
 
-func TestCheck(t *testing.T) {
-	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) {
-			s := redistest.Own(t, redistest.Config{})
-			locks := open(t, s, strategy.Options{}, m.options...)
-			if err := locks.Check(t.Context()); err != nil {
-				t.Errorf("Check() = %v, want nil", err)
-			}
-			if err := s.Kill(t.Context()); err != nil {
-				redistest.Skip(t, err, "that Check tells of a dead server")
-			}
-			if err := locks.Check(t.Context()); !errors.Is(err, strategy.ErrUnsent) && !errors.Is(err, strategy.ErrUnknown) {
-				t.Errorf("Check() of a dead server = %v, want ErrUnsent or ErrUnknown", err)
-			}
-		})
-	}
-}
-
-// TestCheckWithoutTransactions: where WATCH is forbidden, Check says so before the
-// first take-over does.
-func TestCheckWithoutTransactions(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	c := s.Pool().Get()
-	defer c.Close()
-	if _, err := c.Do("ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-@transaction"); err != nil {
-		t.Skipf("NOT PROVEN: that Check sees that transactions are forbidden: %v", err)
-	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) {
-		return redis.Dial("tcp", s.Addr(), redis.DialUsername("plain"), redis.DialPassword("secret"))
-	}}
-	defer pool.Close()
-	for _, m := range modes {
-		locks, err := setnxgetset.New(redigonode.New(pool), strategy.Options{}, m.options...)
-		if err != nil {
-			t.Fatal(err)
+// TestLoserCutsTheWinnerShort: the loser's stamp may come before the winner's: where
+// TTLs differ, or when its GETSET was long on its way. Then a third takes the lock while
+// the winner holds it.
+func TestLoserCutsTheWinnerShort(t *testing.T) {
+	s := redistest.Shared(t)
+	for what, c := range map[string]struct {
+		ttl    time.Duration // of the loser; the winner's is an hour
+		onWay  time.Duration
+		passes time.Duration // until the loser's stamp has passed
+	}{
+		"the loser's TTL is shorter":         {ttl: time.Minute, passes: 2 * time.Minute},
+		"the loser's GETSET came with delay": {ttl: time.Hour, onWay: 30 * time.Minute, passes: 40 * time.Minute},
+	} {
+		var wall clock
+		a := open(t, s, strategy.Options{TTL: time.Hour}, wall.option())
+		name := locktest.Unique(t)
+		key := strategy.DefaultKey(name)
+		redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
+		var winner strategy.Lease
+		b := loser(t, s, strategy.Options{TTL: c.ttl}, func() {
+			wall.forward(c.onWay)
+			winner = locktest.Try(t, a, name)
+		}, wall.option())
+		if _, err := b.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
+			t.Fatalf("%s: TryAcquire() of the loser = %v, want ErrHeld", what, err)
 		}
-		defer locks.Close()
-		err = locks.Check(t.Context())
-		if forbidden := errors.Is(err, strategy.ErrRefused) && strings.Contains(err.Error(), "NOPERM"); forbidden != (m.name == "watch") {
-			t.Errorf("Check() of %s = %v", m.name, err)
+		wall.forward(c.passes)
+		third := locktest.Try(t, a, name)
+		if winner.Err() != nil || third.Err() != nil {
+			t.Errorf("%s: winner.Err() = %v, third.Err() = %v, want nil: both hold it", what, winner.Err(), third.Err())
 		}
+		redistest.Do(t, s, "DEL", key)
 	}
 }
 
@@ -396,6 +150,31 @@ func TestBackoff(t *testing.T) {
 	} {
 		if got := setnxgetset.Backoff(attempt); got != want*time.Millisecond {
 			t.Errorf("Backoff(%d) = %v, want %v", attempt, got, want*time.Millisecond)
+		}
+	}
+}
+
+// TestNoStamp: what is no stamp is an error to everybody, and is left alone. It is neither held, which would mean waiting for
+// ever, nor lapsed. The error has the value in short: it may be a token.
+func TestNoStamp(t *testing.T) {
+	now := time.Now()
+	for _, value := range []string{
+		"", ":", "token", ":token", "0", "0:token", "-1", "-1:token", "123", "123:token",
+		fmt.Sprint(now.Unix()), fmt.Sprint(now.Add(time.Hour).Unix(), ":token"), // seconds
+		fmt.Sprint(now.UnixMicro()), fmt.Sprint(now.UnixNano(), ":token"),
+		fmt.Sprint("-", now.UnixMilli()), fmt.Sprint("+", now.UnixMilli()), fmt.Sprint(" ", now.UnixMilli()),
+		fmt.Sprint(now.UnixMilli(), " "), fmt.Sprint(now.UnixMilli(), ":"), fmt.Sprint(now.UnixMilli(), ".5"),
+		fmt.Sprintf("%q", fmt.Sprint(now.UnixMilli())), // as JSON, which ServiceStack's take-over writes
+		fmt.Sprintf("0x%x", now.UnixMilli()), "1_700_000_000_000", "1e12", "１７０００００００００００",
+		"9223372036854775807", "9223372036854775808:token", "18446744073709551616", strings.Repeat("9", 400),
+		"9999999999999:token", fmt.Sprint(now.Add(2 * 366 * 24 * time.Hour).UnixMilli()), // for ever, nearly
+		"\x00\xff", "5d2c8a8e-8c5c-4c3c-9f43-0d3b8c1f6f11", // the token of a SET NX PX
+	} {
+		_, err := setnxgetset.On(locktest.OneReply{Reply: []byte(value)}).Inspect(t.Context(), locktest.AClaim())
+		if !errors.Is(err, strategy.ErrRefused) || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+			t.Errorf("Inspect() of %q = %v, want ErrRefused", value, err)
+		} else if value != "" && strings.Contains(err.Error(), fmt.Sprintf("%q", value)) {
+			t.Errorf("Inspect() of %q = %v, want the value in short", value, err)
 		}
 	}
 }
@@ -444,53 +223,6 @@ func FuzzStamp(f *testing.F) {
 	})
 }
 
-// TestOutOfMemory: nothing is stamped when Redis is out of memory, and a holder can still
-// release: but not in a transaction of Redis 7.0, which refuses each then, whatever is in it. Redis 8 and
-// Valkey do not. A refused request has changed nothing.
-func TestOutOfMemory(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(mode.name, func(t *testing.T) {
-			s := redistest.Own(t, redistest.Config{})
-			locks := open(t, s, strategy.Options{TTL: time.Minute}, mode.options...)
-			lease := locktest.Try(t, locks, "a")
-			c := s.Pool().Get()
-			defer c.Close()
-			if _, err := c.Do("CONFIG", "SET", "maxmemory", 1); err != nil {
-				t.Skipf("NOT PROVEN: what a Redis out of memory does to a lock: %v", err)
-			}
-			before, err := redis.String(c.Do("GET", "lock:{a}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			refused := func(call string, err error) {
-				t.Helper()
-				if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "OOM") {
-					t.Errorf("%s = %v, want ErrRefused and OOM", call, err)
-				}
-			}
-			_, err = locks.NewLock("b").TryAcquire(t.Context())
-			refused("TryAcquire()", err)
-			refused("Extend()", lease.Extend(t.Context()))
-			if after, err := redis.String(c.Do("GET", "lock:{a}")); err != nil || after != before {
-				t.Errorf("the key holds %q, %v, want %q: refused", after, err, before)
-			}
-			left := 0
-			if err := lease.Release(t.Context()); mode.options != nil && strings.HasPrefix(s.Version(), "Redis 7.") {
-				refused("Release()", err)
-				left = 1
-			} else if err != nil {
-				t.Errorf("Release() = %v, want nil", err)
-			}
-			if n, err := redis.Int(c.Do("EXISTS", "lock:{a}")); err != nil || n != left {
-				t.Errorf("EXISTS = %d, %v, want %d", n, err, left)
-			}
-			if _, err := c.Do("CONFIG", "SET", "maxmemory", 0); err != nil { // what is left can be undone
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
 // unordered is a node that keeps no order among commands.
 type unordered struct{ driver.Node }
 
@@ -519,6 +251,9 @@ func TestRequests(t *testing.T) {
 	blind := func(n driver.Node) (any, error) {
 		return nil, locktest.Err(on(n, setnxgetset.WithBlindRelease()).Release(t.Context(), c))
 	}
+	force := func(n driver.Node) (any, error) {
+		return nil, locktest.Err(on(n, setnxgetset.WithBlindRelease()).ForceRelease(t.Context(), c))
+	}
 	undo := func(n driver.Node) (any, error) {
 		return nil, on(n, setnxgetset.WithBlindRelease()).Undo(t.Context(), c)
 	}
@@ -543,6 +278,9 @@ func TestRequests(t *testing.T) {
 	locktest.Talks(t,
 		talk("acquire", acquire, replies{one}, asks{setnx}, no, nil),
 		talk("acquire a held one", acquire, replies{none, other}, asks{setnx, get}, no, held),
+		talk("acquire one of a client without tokens", acquire, replies{none, []byte("1700000000001")}, asks{setnx, get}, no,
+			&strategy.HeldError{Name: "a", Holder: "1700000000001", TTL: time.Millisecond}),
+		talk("take over from a client without tokens", acquire, replies{none, []byte("1700000000000"), []byte("1700000000000")}, asks{setnx, get, getset}, no, nil),
 		talk("acquire one that has gone meanwhile", acquire, replies{none, nil}, asks{setnx, get}, no, &strategy.HeldError{Name: "a"}),
 		talk("acquire what is no lock", acquire, replies{none, stranger}, asks{setnx, get}, no, strategy.ErrRefused),
 		talk("take over", acquire, replies{none, old, old}, asks{setnx, get, getset}, no, nil),
@@ -574,6 +312,7 @@ func TestRequests(t *testing.T) {
 		talk("watching, release", releaseWatching, replies{ok, mine, ok, queued, replies{one}}, asks{watches, get, multi, del, executes}, nil, nil),
 		talk("release blindly", blind, replies{one}, asks{del}, nil, nil),
 		talk("release blindly one that is gone", blind, replies{none}, asks{del}, nil, lost),
+		talk("release by force, which is never blind", force, replies{other}, asks{get}, nil, byOther),
 		talk("without order, undo one that has lapsed", undoUnordered, replies{lapsed}, asks{get}, nil, nil),
 		talk("without order, undo one that is not there", undoUnordered, replies{nil}, asks{get}, nil, strategy.ErrUnknown),
 		talk("undo", undo, replies{mine, one}, asks{get, del}, nil, nil),
@@ -592,6 +331,15 @@ func TestRequests(t *testing.T) {
 		g, err := on(n).Acquire(t.Context(), c)
 		if !errors.Is(err, want) || (g.State != nil) != may {
 			t.Errorf("take over with %s = %+v, %v, want %v, and a state: %t", what, g, err, want, may)
+		}
+		// To undo it might free the lock of a winner that it hides, so its value is left to lapse.
+		undone := c
+		undone.Grant = g
+		for value, want := range map[string]error{stamped: strategy.ErrRefused, string(lapsed): nil, string(other): nil} {
+			n := &locktest.Dialog{Replies: replies{[]byte(value)}}
+			if err := on(n).Undo(t.Context(), undone); may && (!errors.Is(err, want) || len(n.Asked) > 1) {
+				t.Errorf("after %s Undo() where the key holds %s asks %q, and returns %v, want %v", what, value, n.Asked, err, want)
+			}
 		}
 	}
 	hides("no answer to GETSET", strategy.ErrUnknown, strategy.ErrUnknown, true)
