@@ -26,6 +26,30 @@ type fakeLock struct {
 	asked []context.Context
 }
 
+// gives is a lock that gives this lease, or this error.
+func gives(name string, l strategy.Lease, err error) *fakeLock {
+	return &fakeLock{name: name, lease: func(context.Context) (strategy.Lease, error) { return l, err }}
+}
+
+// all is the lock of these.
+func all(t *testing.T, locks ...strategy.Lock) strategy.Lock {
+	t.Helper()
+	l, err := New(locks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func isLost(l strategy.Lease) bool {
+	select {
+	case <-l.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
 func (l *fakeLock) Name() string { return l.name }
 func (l *fakeLock) Key() string  { return l.name }
 
@@ -99,13 +123,9 @@ func abc(t *testing.T) (whole *lease, a, b, c *fakeLease) {
 	for _, name := range []string{"a", "b", "c"} {
 		part := &fakeLease{name: name}
 		parts = append(parts, part)
-		locks = append(locks, &fakeLock{name: name, lease: func(context.Context) (strategy.Lease, error) { return part, nil }})
+		locks = append(locks, gives(name, part, nil))
 	}
-	l, err := New(locks...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held, err := l.Acquire(t.Context())
+	held, err := all(t, locks...).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,23 +143,31 @@ func abc(t *testing.T) (whole *lease, a, b, c *fakeLease) {
 	return held.(*lease), parts[0], parts[1], parts[2]
 }
 
-// A part that panics, in a Backoff of its user's, say, does not leave the parts before it held and renewed.
-func TestAllPanics(t *testing.T) {
+// TestAllFails: the error names the lock that failed, and the others are free: also if a part panics, in a Backoff of its
+// user's, say.
+func TestAllFails(t *testing.T) {
 	t.Parallel()
 	a := &fakeLease{name: "a"}
-	l, err := New(
-		&fakeLock{name: "a", lease: func(context.Context) (strategy.Lease, error) { return a, nil }},
-		&fakeLock{name: "b", lease: func(context.Context) (strategy.Lease, error) { panic("b") }},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if recover() != "b" || !slices.Equal(a.asked, []string{"keep", "release"}) {
-			t.Errorf("after b's panic a was asked to %q, want that it is released", a.asked)
+	released := func() {
+		t.Helper()
+		if !slices.Equal(a.asked, []string{"keep", "release"}) {
+			t.Errorf("a was asked to %q, want that it is released", a.asked)
 		}
+		a.asked = nil
+	}
+	_, err := all(t, gives("a", a, nil), gives("b", nil, &strategy.HeldError{Name: "b"})).Acquire(t.Context())
+	if !errors.Is(err, strategy.ErrHeld) || err.Error() != `lock "a, b": lock "b": held` {
+		t.Errorf("Acquire = %v, want that b is held", err)
+	}
+	released()
+	panics := &fakeLock{name: "b", lease: func(context.Context) (strategy.Lease, error) { panic("b") }}
+	defer func() {
+		if recover() != "b" {
+			t.Error("b's panic is not told")
+		}
+		released()
 	}()
-	l.Acquire(t.Context())
+	all(t, gives("a", a, nil), panics).Acquire(t.Context())
 }
 
 // TestAllSeesALoss: each call finds that a part is lost, ends the whole with that, and asks nothing of the
@@ -165,9 +193,7 @@ func TestAllSeesALoss(t *testing.T) {
 		if err == nil || err != whole.Err() || !errors.Is(err, strategy.ErrLost) {
 			t.Errorf("%s after a loss = %v, want that of Err, %v", call, err, whole.Err())
 		}
-		select {
-		case <-whole.Lost():
-		default:
+		if !isLost(whole) {
 			t.Errorf("%s after a loss: Lost is open, want it closed", call)
 		}
 		want := []string{"stop"}
@@ -192,9 +218,7 @@ func TestAllHearsOfALoss(t *testing.T) {
 				cancel()
 			}
 			synctest.Wait()
-			select {
-			case <-whole.Lost():
-			default:
+			if !isLost(whole) {
 				t.Errorf("Lost is open after the loss of %s", part.name)
 			}
 			if cause := context.Cause(ctx); !errors.Is(cause, strategy.ErrLost) {
@@ -244,10 +268,8 @@ func TestAllReleases(t *testing.T) {
 		if !errors.As(err, &failed) || !slices.Equal(failed.Names, []string{"a", "c"}) || !slices.Equal(failed.Errs, []error{errWhy, strategy.ErrUnsent}) {
 			t.Errorf("Release = %v, want the errors of a and c", err)
 		}
-		select {
-		case <-whole.Lost():
+		if isLost(whole) {
 			t.Error("Lost is closed by a release")
-		default:
 		}
 	})
 }
@@ -305,11 +327,7 @@ func TestAllBegin(t *testing.T) {
 				return part, nil
 			}}
 		}
-		l, err := New(lock("a", a), lock("b", struct{ strategy.Lease }{b}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease, err := l.Acquire(t.Context())
+		lease, err := all(t, lock("a", a), lock("b", struct{ strategy.Lease }{b})).Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -359,10 +377,7 @@ func TestAllLosesOneInHand(t *testing.T) {
 					}
 					return take("c"), nil
 				}}
-				l, err := New(a, b, c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := all(t, a, b, c)
 				began := time.Now()
 				lease, err := l.TryAcquire(t.Context())
 				var failed *Error
@@ -398,21 +413,10 @@ func TestAllKeepAliveOrNone(t *testing.T) {
 	if err := whole.KeepAlive(time.Minute); !errors.Is(err, errWhy) || !strings.Contains(err.Error(), `lock "c"`) {
 		t.Errorf("KeepAlive = %v, want c's error", err)
 	}
-	for _, part := range []*fakeLease{a, b} {
-		if !slices.Equal(part.asked, []string{"keep", "stop"}) {
-			t.Errorf("%s was asked to %q, want that its renewal ends", part.name, part.asked)
-		}
-	}
-}
-
-// TestAllStopKeepAlive: the renewal of each part ends.
-func TestAllStopKeepAlive(t *testing.T) {
-	t.Parallel()
-	whole, a, b, c := abc(t)
 	whole.StopKeepAlive()
-	for _, part := range []*fakeLease{a, b, c} {
-		if !slices.Equal(part.asked, []string{"stop"}) {
-			t.Errorf("%s was asked to %q, want that its renewal ends", part.name, part.asked)
+	for part, want := range map[*fakeLease][]string{a: {"keep", "stop", "stop"}, b: {"keep", "stop", "stop"}, c: {"keep", "stop"}} {
+		if !slices.Equal(part.asked, want) {
+			t.Errorf("%s was asked to %q, want %q", part.name, part.asked, want)
 		}
 	}
 }
@@ -462,17 +466,13 @@ func TestAllTooSlow(t *testing.T) {
 				var begun []time.Time
 				a := &fakeLock{name: "a", lease: func(context.Context) (strategy.Lease, error) { begun = append(begun, time.Now()); return made("a") }}
 				b := &fakeLock{name: "b", lease: func(context.Context) (strategy.Lease, error) { time.Sleep(tt.takes); return made("b") }}
-				l, err := New(b, a)
-				if err != nil {
-					t.Fatal(err)
-				}
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, tt.cause)
 				defer cancel()
 				if tt.late {
 					ctx = late{t.Context(), time.Now().Add(5 * time.Second)}
 				}
 				began := time.Now()
-				lease, err := l.Acquire(ctx)
+				lease, err := all(t, b, a).Acquire(ctx)
 				if took := time.Since(began); took > 5*time.Second+tt.takes {
 					t.Errorf("Acquire took %v, want that the end of ctx ends a pause at once, and another attempt does not begin", took)
 				}
@@ -503,21 +503,5 @@ func TestAllTooSlow(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestAllFindsOneHeld: the error names the lock that failed, and the others are free.
-func TestAllFindsOneHeld(t *testing.T) {
-	t.Parallel()
-	part := &fakeLease{name: "a"}
-	a := &fakeLock{name: "a", lease: func(context.Context) (strategy.Lease, error) { return part, nil }}
-	b := &fakeLock{name: "b", lease: func(context.Context) (strategy.Lease, error) { return nil, &strategy.HeldError{Name: "b"} }}
-	l, err := New(a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.Acquire(t.Context())
-	if !errors.Is(err, strategy.ErrHeld) || err.Error() != `lock "a, b": lock "b": held` || !slices.Equal(part.asked, []string{"keep", "release"}) {
-		t.Errorf("Acquire = %v, want that b is held; a was asked to %q", err, part.asked)
 	}
 }
