@@ -142,7 +142,8 @@ func (c *contest) play(t *testing.T) {
 	var nodes []driver.Node
 	chance := rng(c.seed, 2)
 	for i := range c.servers {
-		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1), fenced: c.rounds == 3}, rng: rng(c.seed, uint64(i+3)), most: time.Millisecond}
+		f := &slowFake{fake: &fake{name: fmt.Sprintf("fake %d", i+1)}, rng: rng(c.seed, uint64(i+3)), most: time.Millisecond}
+		f.fenced = c.rounds == 3
 		if c.disorder {
 			f.unordered, f.most = chance.IntN(4) == 0, 4*time.Millisecond
 		}

@@ -269,7 +269,9 @@ func (v simVariant) explore(losses int) (states int, wrong string) {
 				events = append(events, simEvent{what: simWrite, try: try})
 			}
 		}
-		events = append(events, simEvent{what: simExpire, node: node}, simEvent{what: simForget, node: node}, simEvent{what: simLapse, node: node})
+		for _, what := range []string{simExpire, simForget, simLapse} {
+			events = append(events, simEvent{what: what, node: node})
+		}
 	}
 	type visit struct {
 		simState

@@ -221,49 +221,40 @@ func (n *prompt) Eval(ctx context.Context, due time.Time, s *driver.Script, keys
 	return n.Dialog.Eval(ctx, due, s, keys, args...)
 }
 
-// TestStandings: what is known of the token on a node after each answer to Acquire, and whether a release asks it.
+// TestStandings: what is known of the token on a node after each answer to Acquire, and whether it is expected to answer then.
 func TestStandings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
-			what  string
-			reply any
-			err   error
-			want  standing
+			what   string
+			reply  any
+			err    error
+			want   standing
+			silent bool
 		}{
-			{"granted", int64(1), nil, present},
-			{"twin", int64(0), nil, absent},
-			{"held", []any{[]byte("x"), int64(5), int64(0)}, nil, absent},
-			{"guarded", []any{[]byte("guard"), []byte("empty"), int64(5), int64(0)}, nil, absent},
-			{"refused", nil, failed(strategy.ErrRefused), absent},
-			{"not sent", nil, failed(strategy.ErrUnsent), absent},
-			{"unknown", nil, failed(strategy.ErrUnknown), unknown},
-			{"nonsense", []byte("x"), nil, unknown},
+			{"granted", int64(1), nil, present, false},
+			{"twin", int64(0), nil, absent, false},
+			{"held", []any{[]byte("x"), int64(5), int64(0)}, nil, absent, false},
+			{"guarded", []any{[]byte("guard"), []byte("empty"), int64(5), int64(0)}, nil, absent, false},
+			{"refused", nil, failed(strategy.ErrRefused), absent, false},
+			{"not sent", nil, failed(strategy.ErrUnsent), absent, true},
+			{"unknown", nil, failed(strategy.ErrUnknown), unknown, true},
+			{"nonsense", []byte("x"), nil, unknown, true},
 		} {
-			p := saying(1, func(_ int, script string, _ []any) (any, error) { return c.reply, c.err })
+			p := saying(1, func(int, string, []any) (any, error) { return c.reply, c.err })
 			votes := newVotes(1, unknown)
 			p.collect(t.Context(), aClaim(), votes, (*voteCount).complete, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
 				return n.Eval(ctx, due, acquire, nil)
 			})
-			if got := votes.at(0); got != c.want {
-				t.Errorf("after an answer that is %s the standing is %d, want %d", c.what, got, c.want)
+			twin := p.twin.Load() == 1
+			if got := votes.at(0); got != c.want || p.expected(0) == c.silent || twin != (c.what == "twin") {
+				t.Errorf("after an answer that is %s the standing is %d, want %d; a twin: %t; it is expected to answer: %t, want %t",
+					c.what, got, c.want, twin, p.expected(0), !c.silent)
 			}
-			silent := errors.Is(c.err, strategy.ErrUnsent) || errors.Is(c.err, strategy.ErrUnknown)
-			if c.what != "nonsense" && p.expected(0) == silent {
-				t.Errorf("after an answer that is %s the node is expected to answer: %t, want %t", c.what, p.expected(0), !silent)
-			}
-			if twin := p.twin.Load() == 1; twin != (c.what == "twin") {
-				t.Errorf("after an answer that is %s node 1 is noted as a twin: %t", c.what, twin)
-			}
-
-			answers := func(err error) bool {
+			for _, err := range []error{errAbsent, nil} { // no request, and another answer
 				p.ask(t.Context(), newVotes(1, unknown), p.all, time.Now(), (*voteCount).complete, func(context.Context, int) error { return err })
-				return p.expected(0)
-			}
-			if c.what != "nonsense" && answers(errAbsent) == silent {
-				t.Errorf("after an answer that is %s, and no request, the node is expected to answer: %t, want %t", c.what, silent, !silent)
-			}
-			if !answers(nil) {
-				t.Errorf("after an answer that is %s, and another, the node is not expected to answer", c.what)
+				if silent := c.silent && err != nil; p.expected(0) == silent {
+					t.Errorf("after an answer that is %s, and %v, the node is expected to answer: %t, want %t", c.what, err, silent, !silent)
+				}
 			}
 		}
 	})
@@ -981,28 +972,22 @@ func TestTwinEndsRound(t *testing.T) {
 // TestPace: the pace is how long it took until a quorum of nodes had said yes or held.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		held := []any{[]byte("x"), int64(5000), int64(0)}
-		for _, c := range []struct {
-			replies []any // a node's answer comes 10 ms after that of the last node; nil: it fails
-			want    time.Duration
-		}{
-			{[]any{int64(1), int64(1), int64(1)}, 20 * time.Millisecond},
-			{[]any{int64(1), held, held}, 20 * time.Millisecond},
-			{[]any{int64(1), nil, held}, 30 * time.Millisecond},
-			{[]any{int64(1), nil, nil}, 0},
-		} {
+		const held, fails = 'h', 'f'
+		for nodes, want := range map[string]time.Duration{"yyy": 20, "yhh": 20, "yfh": 30, "yff": 0} { // each answers 10 ms after the last
 			p := saying(3, func(i int, _ string, _ []any) (any, error) {
 				time.Sleep(time.Duration(i+1) * 10 * time.Millisecond)
-				if c.replies[i] == nil {
+				switch nodes[i] {
+				case held:
+					return []any{[]byte("x"), int64(5000), int64(0)}, nil
+				case fails:
 					return nil, failed(strategy.ErrUnsent)
 				}
-				return c.replies[i], nil
+				return int64(1), nil
 			})
-			p.collect(t.Context(), aClaim(), newVotes(3, unknown), (*voteCount).complete, func(ctx context.Context, due time.Time, n driver.Node) (any, error) {
-				return n.Eval(ctx, due, acquire, nil)
-			})
-			if got := time.Duration(p.pace.Load()); got != c.want {
-				t.Errorf("the pace where the nodes answer %v is %v, want %v", c.replies, got, c.want)
+			p.Acquire(t.Context(), aClaim()) //nolint:errcheck // it may fail
+			p.Close()
+			if got := time.Duration(p.pace.Load()); got != want*time.Millisecond {
+				t.Errorf("the pace where the nodes answer %s is %v, want %d ms", nodes, got, want)
 			}
 		}
 	})
@@ -1011,62 +996,44 @@ func TestPace(t *testing.T) {
 // TestHeldUntil: when a quorum will be free, and for how long a quorum keeps a token, to the millisecond.
 func TestHeldUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never := time.Duration(-1)
+		const s, never, now = time.Second, time.Duration(-1), time.Millisecond // as no wait is shorter
 		for _, c := range []struct {
-			ttls  []time.Duration // of each node, in seconds; 0: free; -1: without expiry
+			ttls  []time.Duration // of each node, in seconds; 0: free; -1: without expiry; 100 and more: of another token
 			free  time.Duration   // until a quorum is
 			keeps time.Duration   // the token; 0: it has no quorum
 		}{
-			{[]time.Duration{10, 20, 30, 40, 50}, 30, 30},
-			{[]time.Duration{50, 40, 30, 20, 10}, 30, 30},
-			{[]time.Duration{20, 50, 10}, 20, 20},
-			{[]time.Duration{0, 0, 30, 40, 50}, 30, 30},
-			{[]time.Duration{0, 0, 0, 40, 50}, 0, 0},
+			{[]time.Duration{10, 20, 30, 40, 50}, 30 * s, 30 * s},
+			{[]time.Duration{50, 40, 30, 20, 10}, 30 * s, 30 * s},
+			{[]time.Duration{20, 50, 10}, 20 * s, 20 * s},
+			{[]time.Duration{0, 0, 30, 40, 50}, 30 * s, 30 * s},
+			{[]time.Duration{0, 0, 0, 40, 50}, now, 0},
 			{[]time.Duration{10, 20, never, never, never}, never, never},
-			{[]time.Duration{10, 20, 30, never, never}, 30, 30},
-			{[]time.Duration{0, 20, never, never}, never, 20},
-			{[]time.Duration{10, 20, 30, 40}, 30, 20},
+			{[]time.Duration{10, 20, 30, never, never}, 30 * s, 30 * s},
+			{[]time.Duration{0, 20, never, never}, never, 20 * s},
+			{[]time.Duration{10, 20, 30, 40}, 30 * s, 20 * s},
+			{[]time.Duration{10, 100, 20, 200, 30}, 30 * s, 10 * s},
 		} {
 			vc := newCount(len(c.ttls), len(c.ttls)/2+1)
 			for i, ttl := range c.ttls {
-				if ttl == 0 {
+				held := &strategy.HeldError{Holder: "a", TTL: ttl}
+				switch {
+				case ttl == 0:
 					vc.note(i, nil)
-				} else if ttl == never {
-					vc.note(i, &strategy.HeldError{Holder: "a", TTL: never})
-				} else {
-					vc.note(i, &strategy.HeldError{Holder: "a", TTL: ttl * time.Second})
+					continue
+				case ttl > 0:
+					held.TTL = ttl * s
 				}
-			}
-			in := func(d time.Duration) time.Duration {
-				switch d {
-				case never:
-					return -1
-				case 0:
-					return time.Millisecond
+				if ttl >= 100 {
+					held.Holder = "b"
 				}
-				return d * time.Second
+				vc.note(i, held)
 			}
-			if got := vc.heldError("n"); got.TTL != in(c.free) || got.Name != "n" {
-				t.Errorf("held for %v s: heldError() = %+v, want %v", c.ttls, got, in(c.free))
+			if got := vc.heldError("n"); got.TTL != c.free || got.Name != "n" {
+				t.Errorf("held for %d s: heldError() = %+v, want %v", c.ttls, got, c.free)
 			}
-			if c.keeps != 0 {
-				if got := vc.keeps("a"); got != in(c.keeps) {
-					t.Errorf("held for %v s: keeps() = %v, want %v", c.ttls, got, in(c.keeps))
-				}
+			if c.keeps != 0 && vc.keeps("a") != c.keeps {
+				t.Errorf("held for %d s: keeps() = %v, want %v", c.ttls, vc.keeps("a"), c.keeps)
 			}
-		}
-	})
-}
-
-// TestKeepsItsOwn: what other tokens have makes no hold last longer.
-func TestKeepsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		vc := newCount(5, 3)
-		for i, token := range []string{"a", "b", "a", "b", "a"} {
-			vc.note(i, &strategy.HeldError{Holder: token, TTL: time.Duration(i+1) * time.Second})
-		}
-		if got := vc.keeps("a"); got != time.Second {
-			t.Errorf("keeps() of a token on nodes that hold it for 1, 3 and 5 s = %v, want 1s", got)
 		}
 	})
 }
@@ -1319,7 +1286,8 @@ func TestFenceFails(t *testing.T) {
 			count.note(i, err)
 			votes.granted(i, time.Minute)
 		}
-		_, _, err := p.issueFence(t.Context(), aClaim(), votes, count, []fenceReply{{remembers: true}, {remembers: true}, {remembers: true}, {}, {}})
+		said := []fenceReply{{remembers: true}, {remembers: true}, {remembers: true}, {}, {}}
+		_, _, err := p.issueFence(t.Context(), aClaim(), votes, count, said)
 		p.Close()
 		var none *strategy.QuorumError
 		if !errors.As(err, &none) || none.Nodes[1].Err != refused || none.Nodes[4].Err != silent {

@@ -544,7 +544,8 @@ func TestNodeTimeout(t *testing.T) {
 		release := func() error { _, err := p.Release(t.Context(), soon(c)); return err }
 		hang(fakes[:2]...)
 		took("Acquire() with a minority hung", 0, acquire)
-		took("Acquire() by another", 0, func() error { _, err := redlock.On(nodes[2:]).Acquire(t.Context(), claim("b")); return err }, strategy.ErrHeld)
+		byAnother := func() error { _, err := redlock.On(nodes[2:]).Acquire(t.Context(), claim("b")); return err }
+		took("Acquire() by another", 0, byAnother, strategy.ErrHeld)
 		time.Sleep(time.Second) // the stragglers are over
 		took("Extend() with a minority hung", 0, extend)
 		time.Sleep(time.Second)

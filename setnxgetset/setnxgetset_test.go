@@ -270,7 +270,7 @@ func TestRequests(t *testing.T) {
 	one, none := int64(1), int64(0)
 	ok, queued := []byte("OK"), []byte("QUEUED")
 	mine, lapsed, stranger := []byte(stamped), []byte("1700000000000:t"), []byte("yesterday")
-	longer := []byte("1700000099999:t")
+	digits, longer := []byte("1700000000000"), []byte("1700000099999:t")
 	other, old := []byte("1700000000001:other"), []byte("1700000000000:other") // in its last millisecond, and over
 	held := &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Millisecond}
 	lost, byOther := &strategy.LostError{Name: "a"}, &strategy.LostError{Name: "a", Holder: "other"}
@@ -280,7 +280,7 @@ func TestRequests(t *testing.T) {
 		talk("acquire a held one", acquire, replies{none, other}, asks{setnx, get}, no, held),
 		talk("acquire one of a client without tokens", acquire, replies{none, []byte("1700000000001")}, asks{setnx, get}, no,
 			&strategy.HeldError{Name: "a", Holder: "1700000000001", TTL: time.Millisecond}),
-		talk("take over from a client without tokens", acquire, replies{none, []byte("1700000000000"), []byte("1700000000000")}, asks{setnx, get, getset}, no, nil),
+		talk("take over from a client without tokens", acquire, replies{none, digits, digits}, asks{setnx, get, getset}, no, nil),
 		talk("acquire one that has gone meanwhile", acquire, replies{none, nil}, asks{setnx, get}, no, &strategy.HeldError{Name: "a"}),
 		talk("acquire what is no lock", acquire, replies{none, stranger}, asks{setnx, get}, no, strategy.ErrRefused),
 		talk("take over", acquire, replies{none, old, old}, asks{setnx, get, getset}, no, nil),
