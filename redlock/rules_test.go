@@ -1279,7 +1279,7 @@ func TestFenceFails(t *testing.T) {
 			if args[0] == "" {
 				t.Errorf("node %d hears of a fence that no quorum has noted", i+1)
 			}
-			return int64(1), []error{nil, refused, refused, nil, nil}[i]
+			return int64(1), []error{nil, refused, nil, nil, nil}[i]
 		}, WithFences())
 		votes, count := newVotes(5, present), newCount(5, 3)
 		for i, err := range []error{nil, nil, nil, nil, silent} {
