@@ -348,11 +348,7 @@ func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome,
 // Undo is Release of an attempt, or of a lock that was lost. The engine repeats it until nothing is left.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
 	votes := p.votesOf(c)
-	count := p.deleteAll(ctx, c, votes, c.Due, channel(c)) // in the background a slow node gets its time
-	if len(votes.holding()) == 0 {
-		return nil
-	}
-	return votes.undone(count)
+	return votes.undone(p.deleteAll(ctx, c, votes, c.Due, channel(c))) // in the background a slow node gets its time
 }
 
 // ForceRelease is Release of a claim without votes: every node may have the token.

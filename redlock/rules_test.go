@@ -831,6 +831,7 @@ func TestUntil(t *testing.T) {
 // leaves out what others have answered.
 func TestUndoneErrors(t *testing.T) {
 	refused, silent := failed(strategy.ErrRefused), failed(strategy.ErrUnknown)
+	past, soon := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for _, c := range []struct {
 		v      vote
 		err    error
@@ -840,7 +841,8 @@ func TestUndoneErrors(t *testing.T) {
 		{vote{standing: unknown}, silent, true, true},
 		{vote{standing: unknown}, refused, false, true},
 		{vote{standing: unknown, early: true}, silent, false, true},
-		{vote{standing: present}, silent, false, true},
+		{vote{standing: present, until: soon}, silent, false, true},
+		{vote{standing: present, until: past}, silent, false, false},
 		{vote{standing: absent}, silent, false, false},
 		{vote{standing: unknown}, nil, false, false},
 	} {
@@ -849,7 +851,7 @@ func TestUndoneErrors(t *testing.T) {
 		if err := votes.undone(count); (err != nil) != c.said {
 			t.Errorf("undone() of %+v and %v = %v; want an error: %t", c.v, c.err, err, c.said)
 		}
-		votes, count = &nodeVotes{votes: []vote{c.v, {standing: present}}}, newCount(2, 2)
+		votes, count = &nodeVotes{votes: []vote{c.v, {standing: present, until: soon}}}, newCount(2, 2)
 		count.errs[0], count.errs[1] = c.err, refused
 		if err := votes.undone(count); err == nil || errors.Is(err, refused) == c.frozen {
 			t.Errorf("undone() of %+v and %v, where another has refused, = %v; want the refusal: %t", c.v, c.err, err, !c.frozen)

@@ -138,12 +138,13 @@ func (vs *nodeVotes) expire() {
 	}
 }
 
-// undone is the error of an undo that left something. The engine repeats the undo for one TTL. That begins with the last
+// undone is the error of an undo that left something; nil: nothing is left. The engine repeats the undo for one TTL. That begins with the last
 // error that is no answer: a node that has answered neither the acquire nor the undo may be frozen, and begins to count
 // the TTL when it runs again. If there is such a node, the error leaves out those that have answered.
 func (vs *nodeVotes) undone(count *voteCount) error {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
+	vs.expire()
 	var still, answered []error
 	for i, err := range count.errs {
 		v := &vs.votes[i]
