@@ -912,10 +912,21 @@ func TestSpare(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 
-	// A server that was silent is not waited for.
+	// A server that was silent is not waited for, nor asked any more when the fence is written back.
 	run("SilentBefore", func(t *testing.T) {
 		fakes, nodes := fencing(5, 0)
-		hang(fakes[4])
+		var asked time.Duration // for how long
+		fakes[4].before = func(ctx context.Context, due time.Time, script string) (any, error) {
+			start := time.Now()
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Until(due)):
+			}
+			if script == "acquire" {
+				asked = time.Since(start)
+			}
+			return nil, fakes[4].fail(strategy.ErrUnknown)
+		}
 		p := redlock.On(nodes, redlock.WithFences())
 		for _, want := range []time.Duration{time.Millisecond, 0} {
 			c := claim("a")
@@ -926,6 +937,7 @@ func TestSpare(t *testing.T) {
 			enginetest.Since(t, "Acquire()", start, want)
 			p.Release(t.Context(), c) //nolint:errcheck // it remains on the server that is silent
 		}
+		enginetest.Equal(t, "how long the server was asked for its vote", asked, 0)
 	})
 
 	// A voter that had forgotten its fences hears of this one also if the caller goes.
