@@ -522,6 +522,7 @@ func TestCheck(t *testing.T) {
 		{"cluster", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 		{"cluster", failed(strategy.ErrRefused), nil},
 		{"cluster", nil, errCluster}, // it belongs to one
+		{"LOAD", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 		{"rights", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 		{"inspect", failed(strategy.ErrUnsent), strategy.ErrUnsent},
 		{"check", failed(strategy.ErrUnsent), strategy.ErrUnsent},
@@ -1038,6 +1039,15 @@ func TestHeldUntil(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHeldNoLonger: a hold whose TTL is over is not one without expiry.
+func TestHeldNoLonger(t *testing.T) {
+	vc := newCount(1, 1)
+	vc.note(0, &strategy.HeldError{Holder: "a"})
+	if got := vc.heldError("n").TTL; got != time.Millisecond {
+		t.Errorf("heldError() of a TTL of 0 has the TTL %v, want the least, 1ms", got)
+	}
 }
 
 // TestLeader: the token that most nodes show, and that is the holder's only with a quorum.

@@ -218,14 +218,13 @@ func (vs *nodeVotes) tryOccupy(i int) (freed <-chan struct{}) {
 // sent after one of a later round. ctx is one of its round's. If it returns nil, the caller must
 // call free.
 func (vs *nodeVotes) occupy(ctx context.Context, due time.Time, i int) error {
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
+	over := time.After(time.Until(due))
 	for freed := vs.tryOccupy(i); freed != nil; freed = vs.tryOccupy(i) {
 		select {
 		case <-freed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-timer.C:
+		case <-over:
 			return errBusy
 		}
 	}
