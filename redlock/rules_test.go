@@ -733,7 +733,7 @@ func TestTwinOnce(t *testing.T) {
 			}
 			return reply, nil
 		})
-		for _, other := range []string{"another of the nodes", "n1"} { // the servers say which once they show their run ids
+		for _, other := range []string{"another of the nodes", "n1", "n1"} { // the servers say which once they show their run ids
 			if _, err := p.Acquire(t.Context(), aClaim()); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "n2 and "+other+" are one server") {
 				t.Errorf("Acquire() on a node that is another one, too = %v, want ErrRefused, with n2 and %s", err, other)
 			}
