@@ -960,6 +960,24 @@ func TestSpare(t *testing.T) {
 		enginetest.Equal(t, "how long the server was asked for its vote", asked, 0)
 	})
 
+	// Nor is a late vote waited for where the lock is held.
+	run("Held", func(t *testing.T) {
+		fakes, nodes := fencing(5, 0)
+		p := redlock.On(nodes, redlock.WithFences())
+		granted(t, p, "a")
+		fakes[4].before = func(ctx context.Context, _ time.Time, script string) (any, error) {
+			if script == "acquire" {
+				<-ctx.Done()
+			}
+			return nil, nil
+		}
+		start := time.Now()
+		_, err := p.Acquire(t.Context(), claim("b"))
+		is(t, "Acquire()", err, strategy.ErrHeld)
+		enginetest.Since(t, "Acquire()", start, time.Millisecond) // until the late vote is called off
+		time.Sleep(time.Second)
+	})
+
 	// A voter that had forgotten its fences hears of this one also if the caller goes.
 	run("HearsItLater", func(t *testing.T) {
 		fakes, nodes := fencing(5, time.Millisecond)
