@@ -929,6 +929,15 @@ func TestLateAnswers(t *testing.T) {
 		if !vc.awaits(func(i int) bool { return i == 1 }) || vc.awaits(func(i int) bool { return i == 0 }) {
 			t.Error("awaits() is not of those that have not answered")
 		}
+
+		vc = newCount(1, 1) // whose caller goes: the request ends a moment later, and then all are known
+		vc.enough = (*voteCount).complete
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		vc.wait(ctx, func(error) { time.AfterFunc(time.Second, func() { vc.hear(0, errOvertaken) }) })
+		if vc.pending != 0 {
+			t.Error("wait() has returned before the requests that it ended")
+		}
 	})
 }
 
