@@ -100,8 +100,11 @@ func (f *fake) Session(context.Context, time.Time, string, func(driver.Conn) err
 }
 
 func (f *fake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ []string, args ...any) (any, error) {
-	if f.before != nil {
-		if reply, err := f.before(ctx, due, s.Name()); reply != nil || err != nil {
+	f.mu.Lock()
+	before := f.before
+	f.mu.Unlock()
+	if before != nil {
+		if reply, err := before(ctx, due, s.Name()); reply != nil || err != nil {
 			return reply, err
 		}
 	}
@@ -650,7 +653,7 @@ func TestUndoEnds(t *testing.T) {
 			t.Errorf("a server that is down was asked %d times, want 1: it has nothing to release", asked)
 		}
 		work(fakes[0])
-		fakes[0].before = late("release", 200*time.Millisecond)
+		fakes[0].set(func(f *fake) { f.before = late("release", 200*time.Millisecond) })
 		is(t, "Undo() on a slow server", p.Undo(t.Context(), granted(t, p, "c")))
 	})
 }
@@ -700,7 +703,8 @@ func TestAdoptUnreachable(t *testing.T) {
 		is(t, "Adopt() of a lock that is free", err, strategy.ErrLost)
 		isNot(t, "Adopt() of a lock that is free", err, strategy.ErrNoQuorum)
 		synctest.Wait()
-		fakes[1].down, fakes[2].before = false, nil
+		fakes[1].set(func(f *fake) { f.down = false })
+		fakes[2].set(func(f *fake) { f.before = nil })
 
 		granted(t, p, "a")
 		fakes[0].down, fakes[1].down = true, true
@@ -857,7 +861,7 @@ func TestValidityLessDrift(t *testing.T) {
 				p := redlock.On(nodes, append(c.own, redlock.WithNodeTimeout(time.Minute))...)
 				for by, want := range map[time.Duration]error{c.most: nil, c.most + time.Millisecond: strategy.ErrLost} {
 					for _, f := range fakes {
-						f.fenced, f.before = c.script == "writeback", late(c.script, by)
+						f.set(func(f *fake) { f.fenced, f.before = c.script == "writeback", late(c.script, by) })
 					}
 					a := claim("a")
 					a.TTL, a.Due = time.Second, time.Now().Add(time.Minute)
@@ -935,7 +939,7 @@ func TestSpare(t *testing.T) {
 	// A server that was silent is not waited for, nor asked any more when the fence is written back.
 	run("SilentBefore", func(t *testing.T) {
 		fakes, nodes := fencing(5, 0)
-		var asked time.Duration // for how long
+		var asked atomic.Int64 // for how long
 		fakes[4].before = func(ctx context.Context, due time.Time, script string) (any, error) {
 			start := time.Now()
 			select {
@@ -943,7 +947,7 @@ func TestSpare(t *testing.T) {
 			case <-time.After(time.Until(due)):
 			}
 			if script == "acquire" {
-				asked = time.Since(start)
+				asked.Store(int64(time.Since(start)))
 			}
 			return nil, fakes[4].fail(strategy.ErrUnknown)
 		}
@@ -957,7 +961,7 @@ func TestSpare(t *testing.T) {
 			enginetest.Since(t, "Acquire()", start, want)
 			p.Release(t.Context(), c) //nolint:errcheck // it remains on the server that is silent
 		}
-		enginetest.Equal(t, "how long the server was asked for its vote", asked, 0)
+		enginetest.Equal(t, "how long the server was asked for its vote", asked.Load(), 0)
 	})
 
 	// Nor is a late vote waited for where the lock is held.
@@ -965,12 +969,13 @@ func TestSpare(t *testing.T) {
 		fakes, nodes := fencing(5, 0)
 		p := redlock.On(nodes, redlock.WithFences())
 		granted(t, p, "a")
-		fakes[4].before = func(ctx context.Context, _ time.Time, script string) (any, error) {
+		untilCalledOff := func(ctx context.Context, _ time.Time, script string) (any, error) {
 			if script == "acquire" {
 				<-ctx.Done()
 			}
 			return nil, nil
 		}
+		fakes[4].set(func(f *fake) { f.before = untilCalledOff })
 		start := time.Now()
 		_, err := p.Acquire(t.Context(), claim("b"))
 		is(t, "Acquire()", err, strategy.ErrHeld)
@@ -987,7 +992,7 @@ func TestSpare(t *testing.T) {
 		cancel()
 		is(t, "Acquire()", err)
 		time.Sleep(time.Second)
-		enginetest.Equal(t, "the fence of the server that had forgotten", uint64(fakes[4].n), g.Fence)
+		fakes[4].set(func(f *fake) { enginetest.Equal(t, "the fence of the server that had forgotten", uint64(f.n), g.Fence) })
 	})
 
 	// Every vote counts that comes by the time the wait for late votes ends, also one that comes
