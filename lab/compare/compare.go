@@ -5,9 +5,8 @@
 // # How it is measured
 //
 // Guarantees are trials of the suite, held in this run. A trial for which the machine was too slow is
-// held again, alone. Requests are counted: what is sent,
-// by a connection that counts; round trips, by the servers, where they serve nobody else;
-// and how many of these come one after another, by the time that a call takes where each
+// held again, alone. What is sent, and in how many round trips, is counted by the connections;
+// how many of these come one after another, by the time that a call takes where each
 // takes 20 ms. A strategy on several servers takes the first of them, and all counts are of
 // them together. For timings the strategies take turns, so that a machine that is slower
 // for a while is slower for all; the time that one caller needs is taken call by call next to a
@@ -124,7 +123,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		err = context.Cause(ctx)
 	}
 	if err == nil && c.Each > 0 {
-		r.Advice = advise(r.Strategies, r.Redis.Comparable)
+		r.Advice = advise(r.Strategies)
 	}
 	return r, err
 }
@@ -248,7 +247,7 @@ func costing(c Config, r *Report) []step {
 			about: time.Second,
 			run: func(ctx context.Context, _ func(float64, string)) error {
 				var err error
-				r.Strategies[i].Cost, err = cost(ctx, c.Servers[:v.Servers], v, c.Kind == redistest.Given)
+				r.Strategies[i].Cost, err = cost(ctx, c.Servers[:v.Servers], v)
 				r.Strategies[i].note(ctx, MeasuringCost, err)
 				return nil
 			},

@@ -7,7 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"io"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -20,11 +20,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
-	"github.com/lockstrategies/locks/luascript"
 )
 
 func TestMain(m *testing.M) {
@@ -70,164 +68,62 @@ func TestEveryPropertyIsInOneGroup(t *testing.T) {
 	for name, title := range in {
 		t.Errorf("%q has %s, which is no property", title, name)
 	}
-	for _, title := range []string{fenceTitle, reentrantTitle, clocksTitle, cleanTitle, queueTitle} {
-		if !titles[title] {
-			t.Errorf("no group is called %q, at which advice looks", title)
-		}
-	}
 }
 
-// TestCost: what the strategies' documentation promises, counted by the server
-// where it can count.
+// TestCost: what the strategies' documentation promises.
 func TestCost(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	_, err := s.RoundTrips(t.Context())
-	server := err == nil
 	type want struct {
-		trips    float64
+		trips    int // one after another
 		commands []string
 	}
-	undo, trips := []string{"HELLO", "CLIENT", "WATCH", "GETEX", "MULTI", "DEL", "EXEC"}, 6.0 // the first two in one packet
-	if s.Version() == redistest.Imitation {                                                   // it refuses CLIENT KILL, so it is not asked who the connection is
+	undo, trips := []string{"HELLO", "CLIENT", "WATCH", "GETEX", "MULTI", "DEL", "EXEC"}, 6 // the first two in one packet
+	servers := exclusive(t, 5)
+	if servers[0].Version() == redistest.Imitation { // it refuses CLIENT KILL, so it is not asked who the connection is
 		undo = slices.Delete(undo, 1, 2)
 	}
-	for name, w := range map[string]struct{ acquire, release, held want }{
-		"fairqueue":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}},
-		"luascript":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}},
-		"setnxpx":           {want{1, []string{"SET"}}, want{2, []string{"GETEX", "DEL"}}, want{3, []string{"SET", "GETEX", "PTTL"}}},
-		"setnxpx-blind":     {want{1, []string{"SET"}}, want{1, []string{"DEL"}}, want{3, []string{"SET", "GETEX", "PTTL"}}},
-		"setnxgetset-watch": {want{1, []string{"SETNX"}}, want{trips, undo}, want{2, []string{"SETNX", "GETEX"}}},
+	for name, w := range map[string]struct {
+		acquire, release, held want
+		left                   int
+	}{
+		"fairqueue":         {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, 1},
+		"setnxpx":           {want{1, []string{"SET"}}, want{2, []string{"GETEX", "DEL"}}, want{3, []string{"SET", "GETEX", "PTTL"}}, 0},
+		"setnxgetset-watch": {want{1, []string{"SETNX"}}, want{trips, undo}, want{2, []string{"SETNX", "GETEX"}}, 0},
+		"redlock":           {want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, want{1, []string{"EVALSHA"}}, 0},
 	} {
-		for _, shared := range []bool{false, true} {
-			var c *Cost
-			verdict.Conclusive(t, func() verdict.Slow { // trips in turn are found by the time that they take
-				var err error
-				if c, err = cost(t.Context(), []*redistest.Server{s}, variant(t, name), shared); err != nil {
-					t.Fatalf("cost of %s: %v", name, err)
-				}
-				for _, r := range []Requests{c.Acquire, c.HeldTry, c.Release} {
-					if float64(r.InTurn) > r.RoundTrips {
-						return verdict.Slowf("%v round trips seem to be %d in turn", r.RoundTrips, r.InTurn)
-					}
-				}
-				return ""
-			})
-			for what, r := range map[string]struct {
-				got  Requests
-				want want
-			}{"acquire": {c.Acquire, w.acquire}, "release": {c.Release, w.release}, "held try": {c.HeldTry, w.held}} {
-				var commands []string
-				for _, k := range r.got.Commands {
-					if k.Times != 1 {
-						t.Errorf("%s: %s sends %s %v times, want once", name, what, k.Name, k.Times)
-					}
-					commands = append(commands, k.Name)
-				}
-				if r.got.RoundTrips != r.want.trips || r.got.InTurn != int(r.want.trips) || !slices.Equal(commands, r.want.commands) {
-					t.Errorf("%s: %s takes %v round trips, %d in turn, with %v, want %v with %v", name, what, r.got.RoundTrips, r.got.InTurn, commands, r.want.trips, r.want.commands)
-				}
-				if counts := r.got.Executed > 0; counts != (server && !shared) {
-					t.Errorf("%s: %s executes %v commands on the server (counted by the %s)", name, what, r.got.Executed, c.RoundTripsBy)
-				} else if counts && r.got.Executed < r.got.Sum() {
-					t.Errorf("%s: %s executes %v commands on the server, and %v were sent", name, what, r.got.Executed, r.got.Sum())
+		v := variant(t, name)
+		var c *Cost
+		verdict.Conclusive(t, func() verdict.Slow { // trips in turn are found by the time that they take
+			told, err := subjects.Bootstrap(t.Context(), []subjects.Variant{v}, servers)
+			if err == nil {
+				c, err = cost(t.Context(), servers[:v.Servers], v)
+			}
+			if err = errors.Join(err, subjects.UndoBootstrap(t.Context(), told)); err != nil {
+				t.Fatalf("cost of %s: %v", name, err)
+			}
+			for _, r := range []Requests{c.Acquire, c.HeldTry, c.Release} {
+				if float64(r.InTurn) > r.RoundTrips {
+					return verdict.Slowf("%v round trips seem to be %d in turn", r.RoundTrips, r.InTurn)
 				}
 			}
-			if by := c.RoundTripsBy; (by == "server") != (server && !shared) {
-				t.Errorf("%s: round trips are counted by the %s", name, by)
+			return ""
+		})
+		for what, r := range map[string]struct {
+			got  Requests
+			want want
+		}{"acquire": {c.Acquire, w.acquire}, "release": {c.Release, w.release}, "held try": {c.HeldTry, w.held}} {
+			var commands []string
+			for _, k := range r.got.Commands {
+				if k.Times != float64(v.Servers) {
+					t.Errorf("%s: %s sends %s %v times, want once to each server", name, what, k.Name, k.Times)
+				}
+				commands = append(commands, k.Name)
 			}
-			left := 0
-			if name == "luascript" || name == "fairqueue" {
-				left = 1
-			}
-			if c.KeysLeft == nil || *c.KeysLeft != left {
-				t.Errorf("%s: KeysLeft = %v, want %d", name, c.KeysLeft, left)
-			}
-			if bare := name != "setnxgetset-watch"; c.TokenInKey != bare { // there a stamp is before it
-				t.Errorf("%s: TokenInKey = %v, want %v", name, c.TokenInKey, bare)
-			}
-		}
-	}
-	wantNoKeys(t, s)
-}
-
-// several is luascript on several servers, all of which must agree: asked at once, or
-// one after another.
-type several struct {
-	driver.Protocol // on the first
-	all             []driver.Protocol
-	atOnce          bool
-}
-
-func onSeveral(n int, atOnce bool) subjects.Variant {
-	return subjects.Variant{
-		Name: "several", Package: "several", Summary: "luascript on several servers", Servers: n,
-		On: func(nodes []driver.Node) driver.Protocol {
-			var all []driver.Protocol
-			for _, n := range nodes {
-				all = append(all, luascript.On(n, luascript.WithoutFences()))
-			}
-			return &several{all[0], all, atOnce}
-		},
-	}
-}
-
-func (p *several) ask(do func(driver.Protocol) error) error {
-	errs := make([]error, len(p.all))
-	var wg sync.WaitGroup
-	for i, q := range p.all {
-		wg.Go(func() { errs[i] = do(q) })
-		if !p.atOnce {
-			wg.Wait()
-		}
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *several) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, p.ask(func(q driver.Protocol) error {
-		_, err := q.Acquire(ctx, c)
-		return err
-	})
-}
-
-func (p *several) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
-	return driver.Outcome{}, p.ask(func(q driver.Protocol) error {
-		_, err := q.Release(ctx, c)
-		return err
-	})
-}
-
-func (p *several) Close() error {
-	return p.ask(func(q driver.Protocol) error { return q.(io.Closer).Close() })
-}
-
-// TestCostOfSeveral: everything is counted on all servers, and the count keeps what
-// goes on at once apart from what does not.
-func TestCostOfSeveral(t *testing.T) {
-	const n = 3
-	servers := exclusive(t, n)
-	for _, atOnce := range []bool{true, false} {
-		inTurn := n
-		if atOnce {
-			inTurn = 1
-		}
-		c, err := cost(t.Context(), servers, onSeveral(n, atOnce), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for what, r := range map[string]Requests{"acquire": c.Acquire, "release": c.Release, "held try": c.HeldTry} {
-			if r.RoundTrips != n || r.Sum() != n || r.InTurn != inTurn || r.Executed != 0 && r.Executed < n {
-				t.Errorf("at once %v: %s = %+v, want %d round trips, of which %d in turn", atOnce, what, r, n, inTurn)
+			if r.got.RoundTrips != float64(r.want.trips*v.Servers) || r.got.InTurn != r.want.trips || !slices.Equal(commands, r.want.commands) {
+				t.Errorf("%s: %s takes %v round trips, %d in turn, with %v, want %d in turn with %v", name, what, r.got.RoundTrips, r.got.InTurn, commands, r.want.trips, r.want.commands)
 			}
 		}
-		if !c.TokenInKey || c.KeysLeft == nil || *c.KeysLeft != 0 {
-			t.Errorf("at once %v: %+v, want the token in the key, and no keys left", atOnce, c)
+		if c.KeysLeft == nil || *c.KeysLeft != w.left {
+			t.Errorf("%s: KeysLeft = %v, want %d", name, c.KeysLeft, w.left)
 		}
 	}
 	wantNoKeys(t, servers...)
@@ -267,7 +163,7 @@ func TestStall(t *testing.T) {
 			return c.round(ctx, 30*time.Millisecond, 50*time.Millisecond)
 		},
 		"cost": func(ctx context.Context, servers []*redistest.Server) error {
-			_, err := cost(ctx, servers, v, true)
+			_, err := cost(ctx, servers, v)
 			return err
 		},
 	} {
@@ -369,7 +265,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("column %d is %s on %d servers", i, col.Name, col.Servers)
 		}
 	}
-	if len(r.Advice) < 5 {
+	if len(r.Advice) < 4 {
 		t.Errorf("Advice = %+v", r.Advice)
 	}
 	if n := redistest.Do(t, servers[0], "DEL", foreign...); n != int64(len(foreign)) {
@@ -439,9 +335,9 @@ func TestServerDown(t *testing.T) {
 // TestTooFewServers: what there are too few for is left out, and said so.
 func TestTooFewServers(t *testing.T) {
 	s := redistest.Shared(t)
-	c := Config{Servers: []*redistest.Server{s}, Variants: []subjects.Variant{onSeveral(3, true)}, Each: 50 * time.Millisecond}
+	c := Config{Servers: []*redistest.Server{s}, Variants: []subjects.Variant{variant(t, "redlock")}, Each: 50 * time.Millisecond}
 	r, err := Run(t.Context(), c)
-	if want := []LeftOut{{Name: "several", Servers: 3}}; err != nil || len(r.Strategies) != 0 || !slices.Equal(r.LeftOut, want) {
+	if want := []LeftOut{{Name: "redlock", Servers: 5}}; err != nil || len(r.Strategies) != 0 || !slices.Equal(r.LeftOut, want) {
 		t.Errorf("Run() = %+v, %v, want no column, and left out %v", r, err, want)
 	}
 	if len(c.Variants) != 1 {
@@ -511,159 +407,37 @@ func TestVerdictOf(t *testing.T) {
 	}
 }
 
-// TestAdvice: it follows from what was seen, and is not given on half of it.
+// TestAdvice: it names what was compared and has shown no weakness, and is not given on half of it.
 func TestAdvice(t *testing.T) {
-	column := func(name string, late, fence Rating, left int, commands ...string) Column {
-		var r Requests
-		for _, c := range commands {
-			r.Commands = append(r.Commands, Commands{Name: c, Times: 1})
-		}
-		return Column{
-			Name: name, Servers: 1, Cost: &Cost{Release: r, KeysLeft: &left, TokenInKey: true},
-			Guarantees: []Guarantee{{Title: "late", Verdict: late}, {Title: fenceTitle, Verdict: fence}},
-		}
+	column := func(name string, v Rating) Column {
+		return Column{Name: name, Guarantees: []Guarantee{{Title: "late", Verdict: v}, {Title: "other", Verdict: Kept}}}
 	}
-	two := column("two", Weak, Absent, 0, "GET", "DEL")
-	one := column("one", Kept, Kept, 1, "EVALSHA")
 	who := func(columns ...Column) map[string]string {
 		got := map[string]string{}
-		for _, a := range advise(columns, true) {
+		for _, a := range advise(columns) {
 			got[a.For] = strings.Join(a.Strategies, " ")
 		}
 		return got
 	}
-	for purpose, want := range map[string]string{
-		"production, on one Redis":                                  "one",
-		"writes that a paused holder must never overwrite":          "one",
-		"scripts are forbidden":                                     "two",
-		"keys shared with redsync, redis-py, StackExchange.Redis …": "one",
-		"very many names, each used once":                           "two",
-		"teaching: to see a lock fail":                              "two",
+	lua, blind, px := column("luascript", Absent), column("setnxpx-blind", Weak), column("setnxpx", Weak)
+	const fences, scriptless, production = "writes that a paused holder must never overwrite", "scripts are forbidden", "production, on one Redis"
+	const teaching, again, shared = "teaching: to see a lock fail", "another run", "keys shared with redsync, redis-py, StackExchange.Redis …"
+	const many = "very many names, each used once"
+	for what, c := range map[string]struct{ got, want map[string]string }{
+		"what was compared alone is named": {who(lua, blind, px), map[string]string{
+			fences: "luascript", shared: "luascript", many: "luascript", scriptless: "setnxpx", teaching: "setnxpx-blind setnxpx"}},
+		"what has failed is not":              {who(column("fairqueue", Failed)), map[string]string{production: "", fences: "", many: "", teaching: "fairqueue"}},
+		"what is unclear is not proven":       {who(column("fairqueue", Unclear), lua), map[string]string{production: "", fences: "luascript", shared: "luascript", many: "luascript", again: "fairqueue"}},
+		"there is none without all verdicts":  {who(lua, column("setnxpx", Unknown)), map[string]string{}},
+		"there is none where nothing is left": {who(), map[string]string{}},
 	} {
-		if got, ok := who(two, one)[purpose]; got != want || !ok {
-			t.Errorf("for %q: %q, want %q", purpose, got, want)
+		if !maps.Equal(c.got, c.want) {
+			t.Errorf("%s: %q, want %q", what, c.got, c.want)
 		}
 	}
-	stamp := column("stamp", Weak, Absent, 0, "SETNX")
-	stamp.Cost.TokenInKey = false
-	stamp.Guarantees = append(stamp.Guarantees, Guarantee{Title: clocksTitle, Verdict: Weak}, Guarantee{Title: cleanTitle, Verdict: Weak})
-	again := column("again", Kept, Kept, 1, "EVALSHA")
-	again.Cost.TokenInKey = false
-	again.Guarantees = append(again.Guarantees, Guarantee{Title: reentrantTitle, Verdict: Kept})
-	five := column("five", Kept, Absent, 0, "EVALSHA")
-	five.Servers = 5
-	for purpose, want := range map[string]string{
-		"production, on one Redis":                                   "one",
-		"a lock that outlives one of its servers":                    "five",
-		"code that holds the lock takes it again":                    "again",
-		"writes that a paused holder must never overwrite":           "one again",
-		"scripts are forbidden":                                      "two",
-		"keys shared with redsync, redis-py, StackExchange.Redis …":  "one",
-		"keys shared with clients that store a time (SETNX, GETSET)": "stamp",
-		"very many names, each used once":                            "two",
-		"teaching: to see a lock fail":                               "stamp two",
-	} {
-		if got, ok := who(stamp, two, one, again, five)[purpose]; got != want || !ok {
-			t.Errorf("among five, for %q: %q, want %q", purpose, got, want)
-		}
-	}
-	lua := one
-	lua.Name = "fairqueue" // which has an option for it
-	if got := who(two, lua)["very many names, each used once"]; got != "fairqueue" {
-		t.Errorf("for very many names with fairqueue: %q, want it", got)
-	}
-	if got := who(again)["production, on one Redis"]; got != "again" {
-		t.Errorf("for production with a re-entrant one alone: %q, want it", got)
-	}
-	if got, ok := who(five)["production, on one Redis"]; got != "" || !ok {
-		t.Errorf("for production on one Redis with one on five alone: %q, want none", got)
-	}
-	five.Solo, one.Solo = &Solo{Latency: Latency{P50: 300}, PerPing: 6}, &Solo{Latency: Latency{P50: 100}, PerPing: 2}
-	for _, comparable := range []bool{true, false} {
-		got := advise([]Column{one, five}, comparable)
-		i := slices.IndexFunc(got, func(a Advice) bool { return strings.HasPrefix(a.For, "a lock that outlives") })
-		const price = "asks 5 servers; alone it takes 3.0 times as long as one."
-		if i < 0 || strings.Contains(got[i].Why, price) != comparable || !strings.Contains(got[i].Why, "no fences") {
-			t.Errorf("with comparable timings %v: %+v, want what a quorum costs (%q), and that it has no fences", comparable, got, price)
-		}
-	}
-	if got, ok := who(two)["production, on one Redis"]; got != "" || !ok {
-		t.Errorf("for production with a weak one alone: %q, want none", got)
-	}
-	// Neither the fewest weaknesses nor a clean release make up for a wrong clock, and for
-	// keys that no expiry takes away.
-	stamped := column("stamped", Kept, Absent, 0, "GET", "DEL")
-	stamped.Guarantees = append(stamped.Guarantees, Guarantee{Title: clocksTitle, Verdict: Weak}, Guarantee{Title: cleanTitle, Verdict: Weak})
-	two.Guarantees = append(two.Guarantees, Guarantee{Title: "later", Verdict: Weak}, Guarantee{Title: "latest", Verdict: Weak})
-	for _, purpose := range []string{"scripts are forbidden", "very many names, each used once"} {
-		if got := who(stamped, two, one)[purpose]; got != "two" {
-			t.Errorf("for %q, with one that minds clocks: %q, want two", purpose, got)
-		}
-	}
-	// A lock that queues comes first, except where others share its keys without its queue.
-	queue := one
-	queue.Name = "queue"
-	queue.Guarantees = append(slices.Clone(one.Guarantees), Guarantee{Title: queueTitle, Verdict: Kept})
-	for purpose, want := range map[string]string{
-		"production, on one Redis":                                  "queue",
-		"keys shared with redsync, redis-py, StackExchange.Redis …": "one",
-	} {
-		if got := who(two, one, queue)[purpose]; got != want {
-			t.Errorf("for %q, with one that queues: %q, want %q", purpose, got, want)
-		}
-	}
-	unknown := one
-	unknown.Guarantees = []Guarantee{{Title: "late"}}
-	if got := advise([]Column{two, unknown}, true); got != nil {
-		t.Errorf("advice without all verdicts = %v, want none", got)
-	}
-	unknown = one
-	unknown.Cost = nil
-	if got := advise([]Column{two, unknown}, true); got != nil {
-		t.Errorf("advice without all costs = %v, want none", got)
-	}
-}
-
-// TestQuickest: rates recommend only proven locks, and only if the rounds do not contradict each other.
-func TestQuickest(t *testing.T) {
-	column := func(name string, late Rating, rates ...float64) Column { // the lowest, the median, the highest
-		left := 0
-		s := Column{Name: name, Servers: 1, Cost: &Cost{KeysLeft: &left}, Guarantees: []Guarantee{{Title: "late", Verdict: late}}}
-		if len(rates) > 0 {
-			s.Contention = []Contention{
-				{Contenders: 1, Lowest: 900, PerSecond: 900, Highest: 900},
-				{Contenders: 64, Lowest: rates[0], PerSecond: rates[1], Highest: rates[2]},
-			}
-		}
-		return s
-	}
-	fast, slow := column("fast", Kept, 450, 500, 550), column("slow", Kept, 90, 100, 110)
-	for _, c := range []struct {
-		what     string
-		columns  []Column
-		embedded bool
-		want     string
-	}{
-		{what: "two proven ones", columns: []Column{fast, slow}, want: "fast"},
-		{what: "a weak one that is faster still", columns: []Column{column("weak", Weak, 9000, 9000, 9000), fast, slow}, want: "fast"},
-		{what: "one that could not be judged", columns: []Column{column("unclear", Unclear, 9000, 9000, 9000), fast, slow}, want: "fast"},
-		{what: "a weak one that was not timed", columns: []Column{column("weak", Weak), fast, slow}, want: "fast"},
-		{what: "a proven one and a weak one", columns: []Column{fast, column("weak", Weak, 90, 100, 110)}},
-		{what: "rates that are alike", columns: []Column{fast, column("same", Kept, 390, 400, 410)}},
-		{what: "a slow round of the fast", columns: []Column{column("fast", Kept, 100, 500, 550), slow}},
-		{what: "a fast round of the slow", columns: []Column{fast, column("slow", Kept, 90, 100, 490)}},
-		{what: "one that was not timed", columns: []Column{fast, slow, column("three", Kept)}},
-		{what: "one alone", columns: []Column{fast}},
-		{what: "an embedded Redis", columns: []Column{fast, slow}, embedded: true},
-	} {
-		got := ""
-		for _, a := range advise(c.columns, !c.embedded) {
-			if strings.HasPrefix(a.For, "many contend") {
-				got = strings.Join(a.Strategies, " ")
-			}
-		}
-		if got != c.want {
-			t.Errorf("%s: for many that contend: %q, want %q", c.what, got, c.want)
+	for _, p := range purposes {
+		for _, name := range p.take {
+			variant(t, name)
 		}
 	}
 }
@@ -720,50 +494,5 @@ func TestTooSlowToSay(t *testing.T) {
 	}
 	if m := Unclear.Meaning(); !slices.Contains(Verdicts(), Unclear) || !strings.Contains(m, "too slow") {
 		t.Errorf("the legend says %q of %v", m, Verdicts())
-	}
-}
-
-// TestAdviceOnTheUnclear: what could not be judged is taken neither for proven nor for weak.
-func TestAdviceOnTheUnclear(t *testing.T) {
-	column := func(name, command string, late, fence Rating) Column {
-		left := 0
-		return Column{
-			Name: name, Servers: 1, Cost: &Cost{TokenInKey: true, KeysLeft: &left, Release: Requests{Commands: []Commands{{Name: command, Times: 1}}}},
-			Guarantees: []Guarantee{{Title: "late", Verdict: late}, {Title: fenceTitle, Verdict: fence}},
-		}
-	}
-	doubtful, sure := column("doubtful", "EVALSHA", Unclear, Unclear), column("sure", "EVALSHA", Kept, Kept)
-	clock, weak := column("clock", "DEL", Kept, Absent), column("weak", "DEL", Weak, Absent)
-	clock.Guarantees = append(clock.Guarantees, Guarantee{Title: clocksTitle, Verdict: Unclear}, Guarantee{Title: cleanTitle, Verdict: Unclear})
-	find := func(all []Advice, purpose string) Advice {
-		for _, a := range all {
-			if a.For == purpose {
-				return a
-			}
-		}
-		return Advice{For: "none"}
-	}
-	all := advise([]Column{doubtful, sure, clock, weak}, true)
-	for purpose, want := range map[string]string{
-		"production, on one Redis":                                  "sure",
-		"writes that a paused holder must never overwrite":          "sure",
-		"keys shared with redsync, redis-py, StackExchange.Redis …": "sure",
-		"scripts are forbidden":                                     "weak",
-		"teaching: to see a lock fail":                              "weak",
-		"another run":                                               "doubtful clock",
-	} {
-		if a := find(all, purpose); strings.Join(a.Strategies, " ") != want || a.For != purpose {
-			t.Errorf("for %q: %+v, want %q", purpose, a, want)
-		}
-	}
-	all = advise([]Column{doubtful, weak}, true)
-	for purpose, want := range map[string]string{
-		"production, on one Redis":                                  "could not be judged",
-		"writes that a paused holder must never overwrite":          "could not be judged",
-		"keys shared with redsync, redis-py, StackExchange.Redis …": "it is weak",
-	} {
-		if a := find(all, purpose); !strings.Contains(a.Why, want) {
-			t.Errorf("without a sure one, for %q: %+v, want %q", purpose, a, want)
-		}
 	}
 }

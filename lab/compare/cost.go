@@ -39,37 +39,32 @@ const (
 )
 
 // cost counts what an uncontended lock sends to all its servers.
-func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant, shared bool) (*Cost, error) {
+func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) (*Cost, error) {
 	var m meter
 	p, err := enlist(v, servers, &m)
 	if err != nil {
 		return nil, err
 	}
 	defer p.end(ctx)
-	var all [3]tally
-	count := counting{servers: servers, m: &m, client: shared}
+	var all [3]sent
 	for i := -1; i < costRounds; i++ { // the first dials, and loads scripts
 		for k, call := range p.calls() {
-			one, err := count.one(ctx, call)
-			if err != nil {
+			m.take()
+			if err := call(ctx); err != nil {
 				return nil, err
 			}
+			m.settle(ctx, len(servers), standstill)
 			if i >= 0 {
-				all[k].add(one)
+				all[k].add(m.take())
 			}
 		}
 	}
-	c := &Cost{Acquire: all[0].each(), HeldTry: all[1].each(), Release: all[2].each(), RoundTripsBy: "server"}
-	if count.client {
-		c.RoundTripsBy = "client"
-	}
+	c := &Cost{Acquire: all[0].each(costRounds), HeldTry: all[1].each(costRounds), Release: all[2].each(costRounds)}
 	if err := sequential(ctx, servers, v, c); err != nil {
 		return nil, err
 	}
-	if err := traces(ctx, servers, p.holder, c); err != nil {
-		return nil, err
-	}
-	return c, nil
+	c.KeysLeft, err = left(ctx, servers, p.holder)
+	return c, err
 }
 
 // players are two strategies, as two processes would have: one holds a lock while
@@ -172,112 +167,17 @@ func sequential(ctx context.Context, servers []*redistest.Server, v subjects.Var
 	return nil
 }
 
-// counting counts what one call costs.
-type counting struct {
-	servers []*redistest.Server
-	m       *meter
-	client  bool // a server cannot tell
-}
-
-type tally struct {
-	n          int
-	sent       sent
-	roundTrips int64
-	executed   int64
-}
-
-func (t *tally) add(u tally) {
-	t.n += u.n
-	t.sent.add(u.sent)
-	t.roundTrips += u.roundTrips
-	t.executed += u.executed
-}
-
-func (t *tally) each() Requests {
-	n := float64(t.n)
-	r := Requests{RoundTrips: float64(t.roundTrips) / n, Executed: float64(t.executed) / n}
-	for _, name := range t.sent.order {
-		r.Commands = append(r.Commands, Commands{Name: name, Times: float64(t.sent.commands[name]) / n})
-	}
-	return r
-}
-
-// one makes one call and counts it. The first call finds out whether the servers
-// count round trips, and the others keep to that.
-func (c *counting) one(ctx context.Context, call func(context.Context) error) (tally, error) {
-	tripsBefore, execBefore, err := c.server(ctx)
-	if err != nil {
-		return tally{}, err
-	}
-	c.m.take()
-	if err := call(ctx); err != nil {
-		return tally{}, err
-	}
-	c.m.settle(ctx, len(c.servers), standstill)
-	t := tally{n: 1, sent: c.m.take()}
-	trips, exec, err := c.server(ctx)
-	if err != nil {
-		return tally{}, err
-	}
-	t.roundTrips, t.executed = trips-tripsBefore, exec-execBefore
-	if c.client {
-		t.roundTrips, t.executed = t.sent.flushes, 0
-	}
-	return t, nil
-}
-
-// server asks for the servers' counts, unless they have others to serve as well.
-func (c *counting) server(ctx context.Context) (trips, executed int64, err error) {
-	for _, s := range c.servers {
-		if c.client {
-			return 0, 0, nil
-		}
-		n, err := s.RoundTrips(ctx)
-		if errors.Is(err, redistest.ErrImpossible) {
-			c.client = true
-			continue
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		trips += n
-		calls, err := s.Calls(ctx)
-		if err != nil {
-			return 0, 0, err
-		}
-		for _, n := range calls {
-			executed += n
-		}
-	}
-	return trips, executed, nil
-}
-
-// traces looks at what the lock writes: while it is held, and what stays.
-func traces(ctx context.Context, servers []*redistest.Server, st strategy.Strategy, c *Cost) error {
+// left is how many keys stay of a lock; nil: not counted.
+func left(ctx context.Context, servers []*redistest.Server, st strategy.Strategy) (*int, error) {
 	name := freshName()
 	defer sweep(ctx, servers, name)
 	lease, err := st.NewLock(name).Acquire(ctx)
+	if err == nil {
+		err = lease.Release(ctx)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	bare, other := 0, 0 // a quorum may have sufficed, so not all need have it
-	err = each(ctx, servers, func(conn redis.Conn) error {
-		value, err := redis.String(redis.DoContext(conn, ctx, "GET", strategy.DefaultKey(name)))
-		var said redis.Error
-		switch {
-		case err == nil && value == lease.Token():
-			bare++
-		case err == nil, errors.As(err, &said): // WRONGTYPE is an answer as well
-			other++
-		case !errors.Is(err, redis.ErrNil):
-			return err
-		}
-		return nil
-	})
-	if err := errors.Join(err, lease.Release(ctx)); err != nil {
-		return err
-	}
-	c.TokenInKey = bare > 0 && other == 0
 	n, counted := 0, true
 	err = each(ctx, servers, func(conn redis.Conn) error {
 		keys, err := keysOf(ctx, conn, name)
@@ -285,13 +185,10 @@ func traces(ctx context.Context, servers []*redistest.Server, st strategy.Strate
 		counted = counted && keys != nil
 		return err
 	})
-	if err != nil {
-		return err
+	if err != nil || !counted {
+		return nil, err
 	}
-	if counted {
-		c.KeysLeft = &n
-	}
-	return nil
+	return &n, nil
 }
 
 // each lends do a connection to one server after another.

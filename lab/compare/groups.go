@@ -29,7 +29,7 @@ var groups = []group{
 	{title: "none gets in before the deadline", properties: []string{"DeadlineIsSafe", "DeadlineFromRequest", "LateGrant", "OneTakesOver", "ExtendRestarts"}},
 	{title: "one wins a race after an expiry", properties: []string{"TakeOverRace", "NoGhost"}},
 	{title: "… and the loser changes nothing", properties: []string{"LoserChangesNothing"}},
-	{title: clocksTitle, properties: []string{"ClockAhead", "ClockBehind"}},
+	{title: "contenders' clocks may disagree", properties: []string{"ClockAhead", "ClockBehind"}},
 
 	{title: "a late release is harmless", properties: []string{"TokensUnique", "ReleaseOnlyOwn", "ReleaseAfterLoss"}},
 	{title: "… even if the lock expires midway", properties: []string{"ReleaseAtomic"}},
@@ -44,7 +44,7 @@ var groups = []group{
 	{title: "a wait ends when told to", properties: []string{"WaitLimit", "DeadlinePassed", "CancelledWaiting", "CancelRacesGrant", "Persist", "CloseEndsWaits"}},
 	{title: "waiters are woken, not polling", properties: []string{"WokenByNotification", "NoMissedRelease", "BrokenWatch", "WaitersAreCheap", "ForgedGrant", "ForgedDelay"}},
 	{title: "served in turn within one process", properties: []string{"FirstComeFirstServed", "HandedOn", "Burst"}},
-	{title: queueTitle, properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "UnsubscribedWaiter"}},
+	{title: "… and among processes", properties: []string{"FairAcrossProcesses", "NoBarging", "WhoQueues", "AskingAgain", "PassKeepsPlaces", "LongQueue", "DeadSuccessor", "UnsubscribedWaiter"}},
 
 	{title: "kept alive while it is held", properties: []string{"KeptAlive", "RenewalStops", "RenewsAfterLoss", "MaxHold", "Do"}},
 	{title: "a holder learns of its loss", properties: []string{"LossNoticed", "LossByDeadline", "LossWithoutNetwork", "LossAfterClose", "ReleaseIsNoLoss", "ContextEnds"}},
@@ -58,23 +58,12 @@ var groups = []group{
 	{title: "… held until the last release", properties: []string{"ReentryLastRelease", "ReentryReleaseOnce", "ReentryCount", "ReentryWakes", "ReentryForce"}},
 	{title: "… each hold on its own terms", properties: []string{"ReentryRenewal", "ReentryOwnTTL", "ReentryDeadHold", "ReentryAdopt"}},
 
-	{title: permitsTitle, properties: []string{"PermitsBound", "PermitsUnderContention", "PermitsApart", "PermitsOnlyOwn", "PermitFences", "DeadPermits", "PermitsLeaveNothing"}},
+	{title: "n may hold it at the same time", properties: []string{"PermitsBound", "PermitsUnderContention", "PermitsApart", "PermitsOnlyOwn", "PermitFences", "DeadPermits", "PermitsLeaveNothing"}},
 	{title: "… some with several permits", properties: []string{"SeveralPermits", "TooManyPermits", "PermitsInOrder", "ManyPermitsNotOvertaken", "ManyPermitsGiveUp"}},
 	{title: "… their number can be changed", properties: []string{"PermitsRaised", "PermitsLowered", "TooManyNow", "PermitsForAll"}},
-	{title: readersTitle, properties: []string{"ReadersTogether", "WriterAlone", "WithinItself", "ReadersAndWriters", "ReadersOnlyOwn", "DeadReader", "WriterFences", "ReadersLeaveNothing"}},
+	{title: "many may read, or one write", properties: []string{"ReadersTogether", "WriterAlone", "WithinItself", "ReadersAndWriters", "ReadersOnlyOwn", "DeadReader", "WriterFences", "ReadersLeaveNothing"}},
 	{title: "… in turns: neither side starves", properties: []string{"WriterNotStarved", "ReadersNotStarved", "WriterGivesUp", "Downgrade"}},
 
 	{title: "nonsense is refused, clearly", properties: []string{"BadNames", "BadOptions", "BadMaxHold", "WrongType"}},
-	{title: cleanTitle, properties: []string{"LeavesNothing", "ExpiryLeavesNothing", "LateRequestUndone", "NoGoroutines", "ClosedRefuses"}},
+	{title: "cleans up behind itself", properties: []string{"LeavesNothing", "ExpiryLeavesNothing", "LateRequestUndone", "NoGoroutines", "ClosedRefuses"}},
 }
-
-// The rows that advice looks at.
-const (
-	fenceTitle     = "every hold has a greater fence"
-	reentrantTitle = "re-entrant for the same owner"
-	clocksTitle    = "contenders' clocks may disagree"
-	cleanTitle     = "cleans up behind itself"
-	queueTitle     = "… and among processes"
-	permitsTitle   = "n may hold it at the same time"
-	readersTitle   = "many may read, or one write"
-)

@@ -41,6 +41,15 @@ func (s *sent) total() int64 {
 	return n
 }
 
+// each is the average of n calls.
+func (s *sent) each(n float64) Requests {
+	r := Requests{RoundTrips: float64(s.flushes) / n}
+	for _, name := range s.order {
+		r.Commands = append(r.Commands, Commands{Name: name, Times: float64(s.commands[name]) / n})
+	}
+	return r
+}
+
 func (m *meter) flushed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

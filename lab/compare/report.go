@@ -114,17 +114,9 @@ type Cost struct {
 	Release Requests `json:"release"`
 	HeldTry Requests `json:"held_try"` // TryAcquire, refused
 
-	// RoundTripsBy is who counted the round trips: "server", or "client" where a
-	// server cannot tell ours from others'.
-	RoundTripsBy string `json:"round_trips_by"`
-
 	// KeysLeft is how many keys stay after the release, on all servers; nil: not
 	// counted, since a server has too many keys of others to look through.
 	KeysLeft *int `json:"keys_left,omitempty"`
-
-	// TokenInKey: the lock's key is a string that holds the token and nothing else,
-	// which is the wire format of many other libraries.
-	TokenInKey bool `json:"token_in_key"`
 }
 
 // Requests is what one call sends, to all its servers.
@@ -136,25 +128,12 @@ type Requests struct {
 	InTurn int `json:"round_trips_in_turn"`
 
 	Commands []Commands `json:"commands"` // in the order in which they are first sent
-
-	// Executed is how many commands the server executed, those inside scripts
-	// included; 0: the server did not count.
-	Executed float64 `json:"executed,omitempty"`
 }
 
 // Commands is how often a call sends a command.
 type Commands struct {
 	Name  string  `json:"name"`
 	Times float64 `json:"times"`
-}
-
-// Sum is how many commands there are in all.
-func (r Requests) Sum() float64 {
-	var n float64
-	for _, c := range r.Commands {
-		n += c.Times
-	}
-	return n
 }
 
 // Latency is how long something took.

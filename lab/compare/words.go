@@ -115,39 +115,68 @@ func (r Requests) Words(servers int) string {
 	return head + ": " + strings.Join(names, ", ")
 }
 
+// A Timing is a table of what was timed, with a row for each strategy.
+type Timing struct {
+	Of    string // the measurement, as failures name it
+	Title string
+	About string
+	Head  []string
+	Cells func(Column) []string // nil: it was not measured
+}
+
+// Timings are the tables of times and rates.
+func (r *Report) Timings() []Timing {
+	var contenders []string
+	for _, n := range r.Method.Contenders {
+		contenders = append(contenders, strconv.Itoa(n)+" contending")
+	}
+	return []Timing{
+		{MeasuringSolo, "One caller", "acquire and release", []string{"p50", "p99", "p50 in PINGs"}, func(s Column) []string {
+			if s.Solo == nil {
+				return nil
+			}
+			return []string{Micros(s.Solo.P50), Micros(s.Solo.P99), ThreeDigits(s.Solo.PerPing)}
+		}},
+		{MeasuringHandOff, "Hand-off", fmt.Sprintf("release → grant to another process, hold %v", r.Method.Hold.Duration()),
+			[]string{"p50", "p99", "p50 in PINGs", "commands for each"}, func(s Column) []string {
+				if s.HandOff == nil {
+					return nil
+				}
+				return []string{Micros(s.HandOff.P50), Micros(s.HandOff.P99), ThreeDigits(s.HandOff.PerPing), ThreeDigits(s.HandOff.Commands)}
+			}},
+		{MeasuringContention, "Contention", "acquisitions per second · fairness", contenders, func(s Column) []string {
+			if len(s.Contention) == 0 {
+				return nil
+			}
+			cells := slices.Repeat([]string{"·"}, len(contenders))
+			for i, c := range s.Contention {
+				cells[i] = fmt.Sprintf("%s · %.2f", Rate(c.PerSecond), c.Jain)
+			}
+			return cells
+		}},
+	}
+}
+
 // How returns how the times were measured, and how far to trust them; nothing where there are none.
 func (r *Report) How() string {
 	m := r.Method
 	if r.Ping == nil {
 		return ""
 	}
-	by := map[string]bool{}
 	var spread float64
 	for _, s := range r.Strategies {
-		if s.Cost != nil {
-			by[s.Cost.RoundTripsBy] = true
-		}
 		for _, c := range s.Contention {
 			if c.PerSecond > 0 {
 				spread = max(spread, (c.Highest-c.Lowest)/2/c.PerSecond)
 			}
 		}
 	}
-	counted := ""
-	several := slices.ContainsFunc(r.Strategies, func(s Column) bool { return s.Cost != nil && s.Servers > 1 })
-	switch {
-	case by["server"] && several:
-		counted = " Round trips were counted by the servers, and those one after another told from the others on a network made slow."
-	case by["server"]:
-		counted = " Round trips were counted by the servers."
-	case by["client"]:
-		counted = " Round trips were counted by the client, as a server that has other clients, too, does not tell whose they were."
-	}
-	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run.%s "+
+	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run. "+
+		"Round trips were counted at the client's connections, and those one after another told from the others on a network made slow. "+
 		"Timings: %v each, after a warm-up, the strategies in turn. "+
 		"Contention: each contender is a goroutine of one process that acquires and releases one lock over and over, without holding it; "+
 		"fairness is Jain's index of their shares, 1 if all got the same, 1/n if one got all; rates are the median of %d rounds",
-		counted, m.Each.Duration(), m.Rounds)
+		m.Each.Duration(), m.Rounds)
 	if spread > 0 {
 		s += fmt.Sprintf(", which differ by up to ±%.0f %%", 100*spread)
 	}

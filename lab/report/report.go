@@ -38,6 +38,11 @@ type Lesson struct {
 	Why string // it was not given, or not to its end; empty: it was
 }
 
+// Diagrams says how to read those of lessons.
+const Diagrams = "Double line ║: believes it holds the lock. Dotted: paused (┇: and still believes it). ─: a command; ╌: a message, or a reply that " +
+	"comes later; ┼ ╫: it crosses a line. ━: a promise breaks. EVALSHA and EVAL: a script's name stands for its hash, or its text. " +
+	"In parentheses: a look from outside. Time in ms."
+
 //go:embed page.html.tmpl
 var page string
 
@@ -45,20 +50,20 @@ var page string
 var style string
 
 var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
-	"css":      func() template.CSS { return template.CSS(style) },
-	"join":     func(s []string) string { return strings.Join(s, ", ") },
-	"lines":    func(s string) int { return strings.Count(strings.TrimSpace(s), "\n") + 1 },
-	"pieces":   func(s string) []string { return strings.Split(s, " ") }, // which a line is to keep whole
-	"figure":   newFigure,
+	"css":   func() template.CSS { return template.CSS(style) },
+	"join":  func(s []string) string { return strings.Join(s, ", ") },
+	"lines": func(s string) int { return strings.Count(strings.TrimSpace(s), "\n") + 1 },
+	"diagram": func(t lessons.Trace) string {
+		return t.Diagram(96, func(_ lessons.Style, s string) string { return s })
+	},
+	"diagrams": func() string { return Diagrams },
 	"inc":      func(i int) int { return i + 1 },
 	"kind":     func(v faults.Verdict) string { return kinds[v] },
-	"legend":   legend,
 	"table":    newGuarantees,
 	"terms":    terms,
 	"costs":    costs,
-	"charts":   charts,
 	"numbers":  numbers,
-	"race":     newRace,
+	"speeds":   speeds,
 	"matrix":   newMatrix,
 	"verdicts": faults.Verdicts,
 	"sentence": compare.Sentence,

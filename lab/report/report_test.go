@@ -1,27 +1,28 @@
-package report_test
+package report
 
 // The report as a page: it loads nothing, loses nothing that was measured, and every link in it has a target.
 
 import (
 	"encoding/xml"
 	"errors"
-	"html"
 	"io"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
-	"github.com/lockstrategies/locks/lab/report"
-	"github.com/lockstrategies/locks/lab/report/sample"
 )
 
-func write(t *testing.T, r report.Report) string {
+func write(t *testing.T, r Report) string {
 	t.Helper()
 	var b strings.Builder
-	if err := report.Write(&b, r); err != nil {
+	if err := Write(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -65,7 +66,7 @@ func attribute(e xml.StartElement, name string) string {
 
 // TestSelfContained: the page asks for nothing, and runs nothing, whatever words come into it.
 func TestSelfContained(t *testing.T) {
-	page := write(t, sample.Report())
+	page := write(t, sample())
 	text, elements := read(t, page)
 	for _, e := range elements {
 		switch e.Name.Local {
@@ -90,8 +91,8 @@ func TestSelfContained(t *testing.T) {
 	if found := regexp.MustCompile(`url\(|@import`).FindString(page); found != "" {
 		t.Errorf("the style has %q", found)
 	}
-	hostile := strings.Join(strings.Fields(sample.Hostile), " ")
-	if n := strings.Count(text, hostile); n < 10 {
+	words := strings.Join(strings.Fields(hostile), " ")
+	if n := strings.Count(text, words); n < 10 {
 		t.Errorf("the page shows the hostile words %d times as they are, want wherever they were given", n)
 	}
 	if strings.Contains(page, "ZgotmplZ") {
@@ -101,24 +102,15 @@ func TestSelfContained(t *testing.T) {
 
 // TestNothingIsLost: what happened, and what was said of it, is in the page, in words.
 func TestNothingIsLost(t *testing.T) {
-	r := sample.Report()
+	r := sample()
 	text, _ := read(t, write(t, r))
 	var want []string
 	for _, l := range r.Lessons {
 		want = append(want, l.Title, l.Idea, l.Fix, l.Why)
 		for _, a := range l.Acts {
 			want = append(want, a.Title)
-			for _, r := range a.Rows() {
-				want = append(want, r.Text, r.Answer)
-				if r.Kind == lessons.Send || r.Kind == lessons.Look {
-					want = append(want, r.Command())
-				}
-				for _, a := range r.Answers {
-					if len(r.Servers) > 1 {
-						want = append(want, strings.Join(a.From, ", ")+": ")
-					}
-					want = append(want, a.Text)
-				}
+			for _, e := range a.Events {
+				want = append(append(want, e.Text, e.Answer), e.Args...)
 			}
 			for _, v := range a.Verdicts {
 				want = append(want, v.Promise, v.Because)
@@ -160,48 +152,12 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// TestNames: each picture has a name, each link and each reference a target, and only one.
-func TestNames(t *testing.T) {
-	page := write(t, sample.Report())
-	_, elements := read(t, page)
-	ids := map[string]int{}
-	for _, e := range elements {
-		if id := attribute(e, "id"); id != "" {
-			ids[id]++
-		}
-	}
-	for id, n := range ids {
-		if n > 1 {
-			t.Errorf("%d elements are called %q", n, id)
-		}
-	}
-	for _, e := range elements {
-		for _, name := range []string{"href", "aria-labelledby", "aria-describedby"} {
-			to := strings.TrimPrefix(attribute(e, name), "#")
-			if to != "" && to != "data:," && !strings.HasPrefix(to, "http") && ids[to] == 0 {
-				t.Errorf("<%s %s> refers to %q, which is not there", e.Name.Local, name, to)
-			}
-		}
-	}
-	for _, svg := range regexp.MustCompile(`<svg[^>]*>(<title>[^<]+</title>)?`).FindAllStringSubmatch(page, -1) {
-		hidden, named := strings.Contains(svg[0], `aria-hidden="true"`), strings.Contains(svg[0], `role="img"`) && svg[1] != ""
-		if !hidden && !named && !strings.Contains(svg[0], `y="100%"`) { // a part of another
-			t.Errorf("%s has no name", svg[0])
-		}
-	}
-	text := html.UnescapeString(page)
-	for _, want := range []string{"A asks redis, and is answered", "redis answers B", "redis tells B", "B asks replica, and hears nothing", "a-long-name does not reach replica", "B hears nothing from redis", "A asks n1, n2, n3, and is answered"} {
-		if !strings.Contains(text, "<title>"+want+"</title>") {
-			t.Errorf("no strip is called %q", want)
-		}
-	}
-}
-
-// TestEmpty: of what is not there the page says nothing.
-func TestEmpty(t *testing.T) {
-	for name, r := range map[string]report.Report{
+// TestParts: of what is not there the page says nothing; each link has a target, and only one.
+func TestParts(t *testing.T) {
+	for name, r := range map[string]Report{
+		"everything":   sample(),
 		"nothing":      {},
-		"a lesson":     {Lessons: []report.Lesson{{Result: lessons.Result{Number: 1, Name: "one", Acts: []lessons.Trace{{Actors: []lessons.Actor{{Name: "A"}}}}}}}},
+		"a lesson":     {Lessons: []Lesson{{Result: lessons.Result{Number: 1, Name: "one", Acts: []lessons.Trace{{Actors: []lessons.Actor{{Name: "A"}}}}}}}},
 		"a comparison": {Comparison: &compare.Report{}},
 		"a strategy":   {Comparison: &compare.Report{Strategies: []compare.Column{{Name: "one"}}, Ping: &compare.Ping{}}},
 		"faults":       {Faults: faults.Groups()},
@@ -213,13 +169,23 @@ func TestEmpty(t *testing.T) {
 					t.Errorf("the page has %q: %v, want %v", heading, !there, there)
 				}
 			}
-			ids := map[string]bool{}
+			ids := map[string]int{}
 			for _, e := range elements {
-				ids[attribute(e, "id")] = true
+				if id := attribute(e, "id"); id != "" {
+					ids[id]++
+				}
+			}
+			for id, n := range ids {
+				if n > 1 {
+					t.Errorf("%d elements are called %q", n, id)
+				}
 			}
 			for _, e := range elements {
-				if to, ok := strings.CutPrefix(attribute(e, "href"), "#"); ok && !ids[to] {
-					t.Errorf("there is a link to #%s, which is not there", to)
+				for _, name := range []string{"href", "aria-labelledby"} {
+					to := strings.TrimPrefix(attribute(e, name), "#")
+					if to != "" && to != "data:," && !strings.HasPrefix(to, "http") && ids[to] == 0 {
+						t.Errorf("<%s %s> refers to %q, which is not there", e.Name.Local, name, to)
+					}
 				}
 			}
 		})
@@ -228,13 +194,88 @@ func TestEmpty(t *testing.T) {
 
 // TestImitation: that times mean nothing is said above, and where they are.
 func TestImitation(t *testing.T) {
-	r := sample.Report()
+	r := sample()
 	const warning = "Times mean nothing here."
 	if text, _ := read(t, write(t, r)); strings.Contains(text, warning) {
 		t.Error("the page warns of times of a real server")
 	}
 	r.Imitation = true
 	if text, _ := read(t, write(t, r)); strings.Count(text, warning) != 2 {
-		t.Errorf("the page warns %d times, want at its top and next to the plots", strings.Count(text, warning))
+		t.Errorf("the page warns %d times, want at its top and next to the times", strings.Count(text, warning))
+	}
+}
+
+// TestComplete: the page has each lesson, each algorithm and each verdict that the code has, also before anything has run.
+func TestComplete(t *testing.T) {
+	r := Report{Faults: faults.Groups(), Comparison: &compare.Report{}}
+	want := []string{}
+	for _, l := range lessons.All() {
+		r.Lessons = append(r.Lessons, Lesson{Result: lessons.Result{Number: l.Number, Name: l.Name, Title: l.Title, Idea: l.Idea, Fix: l.Fix}})
+		want = append(want, l.Title, l.Fix)
+	}
+	for _, v := range subjects.Compared() {
+		r.Comparison.Strategies = append(r.Comparison.Strategies, compare.Column{Name: v.Name, Guarantees: []compare.Guarantee{{Title: "one"}}})
+		want = append(want, v.Name)
+	}
+	for _, v := range faults.Verdicts() {
+		want = append(want, v.String()+": "+v.Meaning())
+	}
+	text, _ := read(t, write(t, r))
+	for _, w := range want {
+		if !strings.Contains(text, strings.Join(strings.Fields(w), " ")) {
+			t.Errorf("the page does not say %q", w)
+		}
+	}
+}
+
+// TestTerms: each term that the page links is in the glossary, under the heading to which the link leads.
+func TestTerms(t *testing.T) {
+	text, err := os.ReadFile("../../docs/learn/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{} // the words of each row, and the heading that they are under
+	heading := ""
+	for line := range strings.Lines(string(text)) {
+		if h, ok := strings.CutPrefix(line, "## "); ok {
+			heading = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(h), " ", "-"))
+		} else if cells := strings.Split(line, "|"); len(cells) > 1 {
+			for word := range strings.SplitSeq(cells[1], ",") {
+				rows[strings.TrimSpace(word)] = heading
+			}
+		}
+	}
+	linked := regexp.MustCompile(`\(([^)]+)\)`).FindStringSubmatch(termRule.String())[1]
+	for term := range strings.SplitSeq(linked, "|") {
+		if want := rows[term]; want == "" || headingOf(term) != want {
+			t.Errorf("headingOf(%q) = %q, the glossary has it under %q", term, headingOf(term), want)
+		}
+		if got := string(terms("a " + term + " is")); !strings.Contains(got, "glossary.md#"+rows[term]+`">`+term+"</a>") {
+			t.Errorf("terms() makes of %q %q", term, got)
+		}
+	}
+}
+
+// TestLessonsNamed: the lessons to which the tables lead are given, and what they show is in the tables.
+func TestLessonsNamed(t *testing.T) {
+	var properties, rows []string
+	for _, p := range conformance.Properties() {
+		properties = append(properties, p.Name)
+	}
+	for _, f := range faults.All() {
+		rows = append(rows, f.Name)
+	}
+	for what, table := range map[string]struct {
+		leads map[string]string
+		names []string
+	}{"a property": {taughtBy, properties}, "a fault": {shownBy, rows}} {
+		for name, lesson := range table.leads {
+			if !slices.Contains(table.names, name) {
+				t.Errorf("%q is not %s", name, what)
+			}
+			if _, err := lessons.Find(lesson); err != nil {
+				t.Errorf("%s leads to no lesson: %v", name, err)
+			}
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +60,56 @@ func newGuarantees(r *compare.Report, page []Lesson) guarantees {
 	}
 	g.Legend = slices.DeleteFunc(compare.Verdicts(), func(v compare.Rating) bool { return !seen[v] })
 	return g
+}
+
+// A number is the best that was measured of something, and by whom.
+type number struct{ What, Value, Name string }
+
+// numbers are the best of each measurement, of the strategies that showed no weakness.
+func numbers(r *compare.Report) (all []number) {
+	solo, hand, most := math.Inf(1), math.Inf(1), 0.0
+	var best [3]number
+	for _, s := range r.Strategies {
+		if !s.Proven() {
+			continue
+		}
+		if s.Solo != nil && s.Solo.P50 < solo {
+			solo = s.Solo.P50
+			best[0] = number{"one caller takes and releases a lock in", compare.Micros(solo), s.Name}
+		}
+		if s.HandOff != nil && s.HandOff.P50 < hand {
+			hand = s.HandOff.P50
+			best[1] = number{"a lock goes from one process to the next in", compare.Micros(hand), s.Name}
+		}
+		if n := len(s.Contention); n > 0 && s.Contention[n-1].PerSecond > most { // where most contend
+			most = s.Contention[n-1].PerSecond
+			best[2] = number{fmt.Sprintf("locks granted per second, with %d contenders", s.Contention[n-1].Contenders), compare.Rate(most), s.Name}
+		}
+	}
+	return slices.DeleteFunc(best[:], func(n number) bool { return n.Value == "" })
+}
+
+// A speed is a table of what was timed; the first cell of a row is the strategy.
+type speed struct {
+	compare.Timing
+	ID   string
+	Rows [][]string
+}
+
+// speeds are the tables that have a row.
+func speeds(r *compare.Report) (all []speed) {
+	for _, t := range r.Timings() {
+		one := speed{Timing: t, ID: slug(t.Of)}
+		for _, s := range r.Strategies {
+			if cells := t.Cells(s); cells != nil {
+				one.Rows = append(one.Rows, append([]string{s.Name}, cells...))
+			}
+		}
+		if len(one.Rows) > 0 {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // A cost is what each call of a strategy sends.

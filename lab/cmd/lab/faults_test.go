@@ -10,22 +10,6 @@ import (
 	"github.com/lockstrategies/locks/lab/faults"
 )
 
-func TestFaultsMisuse(t *testing.T) {
-	for args, want := range map[string]string{
-		"faults of nature":                            `no fault has "of nature" in its name`,
-		"faults --strategy redlock":                   "--strategy: only with --play",
-		"faults --docker":                             "--docker: only with --play",
-		"faults --play --strategy nope":               "--strategy nope: allowed are setnxgetset, ",
-		"faults --play --strategy redlock-fenced ACL": `"ACL": no play for redlock-fenced: allowed are setnxgetset, setnxpx, ifeq, luascript, fairqueue, semaphore, rwlock, reentrant, redlock`,
-		"faults --play --strategy redlock behind":     `"behind": no play for redlock: allowed are setnxgetset`,
-		"faults --nope":                               "unknown flag: --nope",
-		"faults --play --redis localhost restart":     "unknown flag: --redis",
-		"faults --play --embedded restart FLUSHALL ?": "unknown flag: --embedded",
-	} {
-		clitest.Misuse(t, rootCommand(), args, want)
-	}
-}
-
 // TestFaultsMatrix: each row is there with a mark for each strategy, its story, and a reason
 // for each cell; words choose among them.
 func TestFaultsMatrix(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,26 +22,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
-
-func TestLessonMisuse(t *testing.T) {
-	for args, want := range map[string]string{
-		"lesson nope":                          `there is no lesson "nope": allowed are 1 to `,
-		"lesson 8 0":                           `there is no lesson "0": allowed are 1 to `,
-		"lesson --all 8":                       "--all gives all lessons: leave out 8, or --all",
-		"lesson --all=false":                   "--all: of which lesson?",
-		"lesson --step":                        "--step: of which lesson?",
-		"lesson --json --embedded":             "--json and --embedded: of which lesson?",
-		"lesson 8 --step --json":               "--step and --json exclude each other",
-		"lesson 8 --embedded --docker":         "--docker and --embedded exclude each other",
-		"lesson 8 --redis redis://:s%et@a":     "--redis names no server: want host:port or redis://",
-		"lesson 8 --nope":                      "unknown flag: --nope",
-		"lesson compare-delete lua --step=not": `invalid argument "not" for "--step"`,
-	} {
-		if errs := clitest.Misuse(t, rootCommand(), args, want); strings.Contains(errs, "s%et") {
-			t.Errorf("lab %s: the password is in %q", args, errs)
-		}
-	}
-}
 
 // TestLessonList: each lesson is there in a line, which fits, and how to run one.
 func TestLessonList(t *testing.T) {
@@ -110,14 +89,12 @@ func givenLesson(t *testing.T, width int, args ...string) string {
 
 // TestLessonText: this is what lessons look like.
 func TestLessonText(t *testing.T) {
-	for _, width := range []int{80, 120} {
-		out := givenLesson(t, width, "8", "--embedded")
-		if !strings.HasPrefix(out, "redis: EMBEDDED ") || strings.Contains(out, "\x1b") {
-			t.Errorf("want the choice first, and no colours:\n%s", out)
-		}
-		wantShape(t, out, width)
-		wantGolden(t, fmt.Sprintf("lesson-%d.txt", width), timeless(out), func(s string) string { return s })
+	out := givenLesson(t, 80, "8", "--embedded")
+	if !strings.HasPrefix(out, "redis: EMBEDDED ") || strings.Contains(out, "\x1b") {
+		t.Errorf("want the choice first, and no colours:\n%s", out)
 	}
+	wantShape(t, out, 80)
+	wantGolden(t, "lesson-80.txt", timeless(out), func(s string) string { return s })
 }
 
 // TestLessonReal: lesson 8 shows what happens on a real Redis.
@@ -388,47 +365,5 @@ func TestLessonTable(t *testing.T) {
 		if !strings.Contains(got, "polling      1234  each") || !strings.Contains(got, "queue           9  told\n") || strings.Contains(got, "\x1b") != l.colour {
 			t.Errorf("the table is\n%s", got)
 		}
-	}
-}
-
-// TestLessonBoardEnds: of those who wait to show what comes next nobody does once the reader
-// has had enough.
-func TestLessonBoardEnds(t *testing.T) {
-	var out bytes.Buffer
-	b := &board{w: &out, look: look{width: 80}, reader: newReader(t.Context(), strings.NewReader("\nq\n\n"), &out)}
-	var ended *enough
-	for i, want := range []bool{false, true, true} {
-		if err := b.step(lessons.Event{Kind: lessons.Note, Text: fmt.Sprint("step ", i)}, nil); errors.As(err, &ended) != want {
-			t.Errorf("step %d: %v, want the end: %v", i, err, want)
-		}
-	}
-	if strings.Contains(out.String(), "step 2") {
-		t.Errorf("it goes on:\n%s", out.String())
-	}
-}
-
-// TestLessonWhereabouts: where the servers are is said before the first step, and again when
-// they have other names.
-func TestLessonWhereabouts(t *testing.T) {
-	var out bytes.Buffer
-	b := &board{w: &out, look: look{width: 80}, reader: newReader(t.Context(), strings.NewReader("\n\n\n"), &out)}
-	for i, name := range []string{"redis", "redis", "master"} {
-		on := []lessons.Actor{{Name: "A"}, {Name: name, Server: true, URL: "redis://there:1"}}
-		if err := b.step(lessons.Event{Kind: lessons.Note, Text: fmt.Sprint("step ", i)}, on); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []string{
-		"redis is there:  redis-cli -u redis://there:1", "Enter goes on, q ends the run.", "step 0", "step 1",
-		"master is there:  redis-cli -u redis://there:1", "step 2",
-	}
-	var got []string
-	for line := range strings.Lines(out.String()) {
-		if line, _, _ = strings.Cut(strings.TrimSpace(line), "   ["); line != "" {
-			got = append(got, line)
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("it says %q, want %q", got, want)
 	}
 }

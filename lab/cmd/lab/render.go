@@ -343,50 +343,15 @@ func requests(r *compare.Report, l look) string {
 	return s + l.prose("", words) + "\n"
 }
 
-func timings(r *compare.Report, l look) string {
+func timings(r *compare.Report, l look) (s string) {
 	warning := ""
 	if !r.Redis.Comparable {
 		warning = "  !!! NOT COMPARABLE"
 	}
-	var contenders []string
-	for _, n := range r.Method.Contenders {
-		contenders = append(contenders, strconv.Itoa(n)+" contending")
+	for _, t := range r.Timings() {
+		s += sheet{title: strings.ToUpper(t.Title) + ", " + t.About + warning, columns: t.Head, of: t.Of, cells: t.Cells}.render(r, l)
 	}
-	return sheet{
-		title:   "ONE CALLER, acquire and release" + warning,
-		columns: []string{"p50", "p99", "p50 in PINGs"},
-		of:      compare.MeasuringSolo,
-		cells: func(s compare.Column) []string {
-			if s.Solo == nil {
-				return nil
-			}
-			return []string{compare.Micros(s.Solo.P50), compare.Micros(s.Solo.P99), compare.ThreeDigits(s.Solo.PerPing)}
-		},
-	}.render(r, l) + sheet{
-		title:   fmt.Sprintf("HAND-OFF, release → grant to another process, hold %v", r.Method.Hold.Duration()) + warning,
-		columns: []string{"p50", "p99", "p50 in PINGs", "commands for each"},
-		of:      compare.MeasuringHandOff,
-		cells: func(s compare.Column) []string {
-			if s.HandOff == nil {
-				return nil
-			}
-			return []string{compare.Micros(s.HandOff.P50), compare.Micros(s.HandOff.P99), compare.ThreeDigits(s.HandOff.PerPing), compare.ThreeDigits(s.HandOff.Commands)}
-		},
-	}.render(r, l) + sheet{
-		title:   "CONTENTION, acquisitions per second · fairness" + warning,
-		columns: contenders,
-		of:      compare.MeasuringContention,
-		cells: func(s compare.Column) []string {
-			if len(s.Contention) == 0 {
-				return nil
-			}
-			cells := slices.Repeat([]string{missing}, len(contenders))
-			for i, c := range s.Contention {
-				cells[i] = fmt.Sprintf("%s · %.2f", compare.Rate(c.PerSecond), c.Jain)
-			}
-			return cells
-		},
-	}.render(r, l)
+	return s
 }
 
 // legend says what the marks mean, of those that are there.
@@ -459,10 +424,10 @@ func advice(r *compare.Report, l look) string {
 	for _, a := range r.Advice {
 		s := a.Why
 		if len(a.Strategies) > 0 {
-			s = l.paint(strings.Join(a.Strategies, ", "), text.Bold) + ": " + s
+			s = l.paint(strings.Join(a.Strategies, ", "), text.Bold) + ". " + s
 		}
 		b.WriteString(l.prose("  ", a.For))
 		b.WriteString(l.prose("    → ", s))
 	}
-	return b.String() + "\n"
+	return b.String() + "\n" + l.prose("", "docs/use/choosing.md asks in order, and says why.") + "\n"
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,7 +48,7 @@ which. Lessons that break their servers take some of their own, so on a Redis of
 own (--redis) the page says which were not given, and why. The matrix of faults is that of
 lab faults: it takes hundreds of plays, and is not played for the page.
 
-The file is written at the end, in one step. After Ctrl-C there is none, or the one that
+The file is written at the end. After Ctrl-C there is none, or the one that
 was there before. Where a lesson or the comparison fails, the page has the rest, and says
 what it lacks and why; the exit status is 1.`,
 		Example: `  lab report                          # locks-report.html
@@ -86,8 +84,10 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	ctx, words, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if p.output == "-" {
 		words = stderr
-	} else if err := canReplace(p.output); err != nil { // and not after minutes of work
-		return err
+	} else if info, err := os.Stat(filepath.Dir(p.output)); err != nil || !info.IsDir() { // told now, and not after minutes of work
+		return fmt.Errorf("%s cannot be written: its folder is not there", p.output)
+	} else if info, err := os.Stat(p.output); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder: -o names a file", p.output)
 	}
 	farm, err := p.open(ctx, words, stderr)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	}
 	if p.output == "-" {
 		_, err = cmd.OutOrStdout().Write(page.Bytes())
-	} else if err = replace(p.output, page.Bytes()); err == nil {
+	} else if err = os.WriteFile(p.output, page.Bytes(), 0o644); err == nil {
 		fmt.Fprintf(words, "%s is written: open it in a browser.\n", p.output)
 	}
 	if r.Comparison == nil {
@@ -179,67 +179,4 @@ func (p *reporter) compare(ctx context.Context, farm *redistest.Farm, stderr io.
 	}
 	c := comparison{servers: p.servers, duration: p.each, variants: p.variants}
 	return c.measure(ctx, farm, nodes, stderr)
-}
-
-// canReplace tells what will keep replace from writing a file.
-func canReplace(name string) error {
-	name, special, err := where(name)
-	if err != nil || special {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".locks-report-*")
-	if err != nil {
-		var at *fs.PathError
-		if errors.As(err, &at) {
-			err = at.Err // the name is not what was asked for
-		}
-		return fmt.Errorf("%s cannot be written: %w", name, err)
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// replace writes a file in one step: a reader sees what was there before, or all of it.
-func replace(name string, text []byte) error {
-	name, special, err := where(name)
-	if err != nil {
-		return err
-	}
-	if special { // a pipe, say, or /dev/null
-		return os.WriteFile(name, text, 0)
-	}
-	temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".locks-report-%016x", rand.Uint64()))
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666) // less what the umask forbids
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if old, e := os.Stat(name); e == nil {
-		err = errors.Join(err, f.Chmod(old.Mode().Perm()))
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-// where is the file itself, if the name is a link to it, and whether it is none that could be
-// replaced.
-func where(name string) (file string, special bool, err error) {
-	file = name
-	if to, err := filepath.EvalSymlinks(name); err == nil {
-		file = to
-	}
-	info, err := os.Stat(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return file, false, nil
-	case err != nil:
-		return file, false, err
-	case info.IsDir():
-		return file, false, fmt.Errorf("%s is a folder: -o names a file", name)
-	}
-	return file, !info.Mode().IsRegular(), nil
 }
