@@ -72,7 +72,7 @@ soak: ## an hour of random faults, half an hour on each strategy; ARGS='-for 10m
 
 editions: ## the tests of all that speaks to servers on Redis 7.0, 8.0, 8.6, Valkey 8.1, 9.1, in containers
 	@$(GO) mod download
-	@$(GO) run -C lab ./editions $(ARGS)
+	@lab/editions/run $(ARGS)
 
 # Of lab/peers the tidiness is not checked: the tests of one peer import a module that
 # the proxy has not got, so "go mod tidy" needs -e there.

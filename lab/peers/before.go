@@ -47,7 +47,7 @@ var whatever = math.NaN()
 func narrowed(name string, who []string, aims []aim, more ...column) scenario {
 	i := slices.IndexFunc(scenarios(), func(s scenario) bool { return s.name == name })
 	s := scenarios()[i]
-	s.who, s.aims, s.columns, s.bars = who, aims, append(s.columns, more...), panel{}
+	s.who, s.aims, s.columns = who, aims, append(s.columns, more...)
 	return s
 }
 
@@ -116,18 +116,24 @@ func comparison(all []*outcome) string {
 	var b strings.Builder
 	b.WriteString("| | aim | before | after | met | better by |\n|---|---|--:|--:|---|--:|\n")
 	for _, o := range all {
-		for _, v := range o.verdicts() {
-			c := o.columns[slices.IndexFunc(o.columns, func(c column) bool { return c.title == v.column })]
-			was, is := o.each(v.who+atBefore, c), o.each(v.who, c)
-			better := paired(was, is)
-			if v.least {
-				better = paired(is, was)
+		for _, a := range o.aims {
+			if !slices.Contains(o.present(), a.who) {
+				continue // of those that were not chosen by -who
 			}
-			met := map[bool]string{true: "yes", false: "no"}[v.met()]
-			if math.IsNaN(v.bound) || !v.measured() {
-				met = "–"
+			c := o.columns[slices.IndexFunc(o.columns, func(c column) bool { return c.title == a.column })]
+			was, is := o.each(a.who+atBefore, c), o.each(a.who, c)
+			better, sign := paired(was, is), "≤"
+			if a.least {
+				better, sign = paired(is, was), "≥"
 			}
-			fmt.Fprintf(&b, "| %s | %s%s | %s | %s | %s | %s |\n", o.title, v, o.stumbles(v.who), summarize(was), v.got, met, summarize(better))
+			got, what, met := summarize(is), a.who+": "+a.column, "–"
+			if !math.IsNaN(a.bound) {
+				what = fmt.Sprintf("%s %s %s", what, sign, number(a.bound))
+				if got.n > 0 {
+					met = map[bool]string{true: "yes", false: "no"}[a.least && got.center >= a.bound || !a.least && got.center <= a.bound]
+				}
+			}
+			fmt.Fprintf(&b, "| %s | %s%s | %s | %s | %s | %s |\n", o.title, what, o.stumbles(a.who), summarize(was), got, met, summarize(better))
 		}
 	}
 	return b.String() + "\nBetter by is after ÷ before where more is better, before ÷ after elsewhere, by repetition: above 1, after is better.\n"

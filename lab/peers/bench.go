@@ -20,44 +20,41 @@ import (
 	"github.com/lockstrategies/locks/redlock"
 )
 
-// A bench runs scenarios on servers that it has started or was given.
+// A bench runs scenarios on servers that it has started.
 type bench struct {
 	farm     *redistest.Farm
 	one      *redistest.Server // for the scenarios that need one
-	mine     bool              // nobody else uses it
 	rig      *rig.Rig          // for the scenario under way; nil: it needs none
 	links    []*rig.Link       // to the rig's nodes; nil: none is between
 	random   *rand.Rand
 	reps     int
 	quick    bool
 	who      []string // nil: all
-	profiles string   // a directory; empty: none are taken
 	progress io.Writer
-	lines    *benchWriter
-	before   earlier // repetitions that count, too
-	program  string  // what contestants of the earlier build are played by
+	program  string // what contestants of the earlier build are played by
 }
 
 // An outcome is what a scenario has shown.
 type outcome struct {
 	scenario
-	reps     int
-	got      map[entry][]values // by repetition; nil where nothing was measured
+	got      map[string][]values // of each contestant, by repetition
 	failures []string
 }
 
-// An entry is a contestant at one size of what grows.
-type entry struct {
-	who string
-	x   int
+// reps is how many repetitions there are.
+func (o *outcome) reps() (n int) {
+	for _, got := range o.got {
+		n = max(n, len(got))
+	}
+	return n
 }
 
 // series is a unit over the repetitions; NaN where it was not measured.
-func (o *outcome) series(who string, x int, unit string) []float64 {
-	s := make([]float64, o.reps)
+func (o *outcome) series(who, unit string) []float64 {
+	s := make([]float64, o.reps())
 	for i := range s {
 		s[i] = math.NaN()
-		if got := o.got[entry{who, x}]; i < len(got) {
+		if got := o.got[who]; i < len(got) {
 			if v, ok := got[i][unit]; ok {
 				s[i] = v
 			}
@@ -67,130 +64,85 @@ func (o *outcome) series(who string, x int, unit string) []float64 {
 }
 
 // present are the contestants that were measured, in the scenario's order.
-func (o *outcome) present() (who []string) {
-	for _, w := range o.who {
-		for _, x := range o.sizes() {
-			if slices.ContainsFunc(o.got[entry{w, x}], func(v values) bool { return v != nil }) {
-				who = append(who, w)
-				break
-			}
-		}
-	}
-	return who
+func (o *outcome) present() []string {
+	return slices.DeleteFunc(slices.Clone(o.who), func(who string) bool { return len(o.got[who]) == 0 })
 }
 
-func (s scenario) sizes() []int {
-	if s.xs == nil {
-		return []int{0}
-	}
-	return s.xs
-}
-
-// repetitions are how many there are of the scenario in reps of all.
-func (s scenario) repetitions(reps int) int {
-	every := max(s.every, 1)
-	return (reps + every - 1) / every * max(s.turns, 1)
-}
-
-// entries are what the bench measures. Floors are always among them, as others are
-// divided by these.
-func (b *bench) entries(s scenario) (all []entry) {
-	for _, w := range s.who {
-		if b.who != nil && kindOf(w) != floor && !slices.Contains(b.who, strings.TrimSuffix(w, atBefore)) {
-			continue
-		}
-		for _, x := range s.sizes() {
-			all = append(all, entry{w, x})
-		}
-	}
-	return all
-}
-
-// play measures a scenario: in each repetition all entries, in a random order.
-func (b *bench) play(ctx context.Context, s scenario) (_ *outcome, err error) {
-	o := &outcome{scenario: s, reps: s.repetitions(b.reps), got: map[entry][]values{}}
-	all := b.entries(s)
-	for _, e := range all {
-		o.got[e] = make([]values, o.reps)
-	}
-	defer b.before.add(o)
-	if b.reps == 0 {
-		return o, nil
-	}
+// play measures a scenario: in each repetition all contestants, in a random order. Floors are always among them,
+// as others are divided by these.
+func (b *bench) play(ctx context.Context, s scenario) (*outcome, error) {
+	o := &outcome{scenario: s, got: map[string][]values{}}
+	all := slices.DeleteFunc(slices.Clone(s.who), func(who string) bool {
+		return b.who != nil && kindOf(who) != floor && !slices.Contains(b.who, strings.TrimSuffix(who, atBefore))
+	})
 	if err := b.equip(ctx, s); err != nil {
 		return nil, err
 	}
 	defer b.unequip()
-	for rep := range o.reps / max(s.turns, 1) {
+	every := max(s.every, 1)
+	reps := (b.reps + every - 1) / every
+	for rep := range reps {
 		begin := time.Now()
 		b.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if s.turns > 0 {
-			err = b.measureAll(ctx, o, rep, all)
-		} else {
-			for _, e := range all {
-				v, failure := s.measure(ctx, b, e.who, e.x)
-				if err = b.note(ctx, o, rep, e, v, failure); err != nil {
-					break
-				}
-			}
-		}
-		if err != nil {
+		if err := b.repeat(ctx, o, all); err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(b.progress, "peers: %s: repetition %d of %d took %v\n", s.name, rep+1, o.reps/max(s.turns, 1), time.Since(begin).Round(100*time.Millisecond))
+		fmt.Fprintf(b.progress, "peers: %s: repetition %d of %d took %v\n", s.name, rep+1, reps, time.Since(begin).Round(100*time.Millisecond))
 	}
 	return o, nil
 }
 
-// measureAll measures all entries in one repetition.
-func (b *bench) measureAll(ctx context.Context, o *outcome, rep int, all []entry) error {
+// repeat measures all contestants in one repetition, one after another or in turns.
+func (b *bench) repeat(ctx context.Context, o *outcome, all []string) error {
+	if o.turns == 0 {
+		for _, who := range all {
+			v, failure := o.measure(ctx, b, who)
+			if err := b.note(ctx, o, who, v, failure); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	var jobs []job
-	for _, e := range all {
-		j := o.job(b, e.who)
+	for _, who := range all {
+		j := o.job(b, who)
 		j.Turns = o.turns
 		jobs = append(jobs, j)
 	}
-	keys := b.prepare(jobs)
+	b.prepare(jobs)
 	for i := range jobs {
 		jobs[i].Keys += fmt.Sprintf("-%d", i) // they are open at the same time
 	}
 	reports, failures := interleave(ctx, jobs, b.random)
-	for turn := range o.turns { // what was measured together is printed together
-		for i, r := range reports {
+	for i, r := range reports {
+		for turn := range o.turns {
 			v := values{stuck: 1}
 			if turn < len(r.Each) {
 				v = r.Each[turn]
 			}
-			if err := b.note(ctx, o, rep*o.turns+turn, all[i], v, failures[i]); err != nil {
+			if err := b.note(ctx, o, all[i], v, failures[i]); err != nil {
 				return err
 			}
 		}
 	}
-	return b.clear(ctx, keys)
+	return b.clear(ctx)
 }
 
-// note keeps what was measured, and prints it.
-func (b *bench) note(ctx context.Context, o *outcome, rep int, e entry, v values, failure error) error {
+// note keeps what was measured.
+func (b *bench) note(ctx context.Context, o *outcome, who string, v values, failure error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if failure != nil {
 		v = values{failed: 1}
-		said := fmt.Sprintf("%s, %s: %v", o.name, e.label(), failure)
+		said := fmt.Sprintf("%s, %s: %v", o.name, who, failure)
 		fmt.Fprintf(b.progress, "peers: %s\n", said)
-		if kindOf(e.who) != peer && !slices.Contains(o.failures, said) { // a peer's failure is not ours
+		if kindOf(who) != peer && !slices.Contains(o.failures, said) { // a peer's failure is not ours
 			o.failures = append(o.failures, said)
 		}
 	}
-	o.got[e][rep] = v
-	return b.lines.write(o.name, e, v)
-}
-
-func (e entry) label() string {
-	if e.x == 0 {
-		return e.who
-	}
-	return fmt.Sprintf("%s/x=%d", e.who, e.x)
+	o.got[who] = append(o.got[who], v)
+	return nil
 }
 
 // equip starts the servers that a scenario needs.
@@ -244,7 +196,7 @@ func (b *bench) alone(ctx context.Context, j job, at func(step string, j job) er
 
 // run runs jobs at the same time, on new names, and leaves no key.
 func (b *bench) run(ctx context.Context, jobs []job, at func(step string, j job) error) ([]report, error) {
-	keys := b.prepare(jobs)
+	b.prepare(jobs)
 	if b.rig != nil {
 		if err := b.bootstrap(ctx); err != nil {
 			return nil, err
@@ -256,14 +208,14 @@ func (b *bench) run(ctx context.Context, jobs []job, at func(step string, j job)
 		}
 		return at(step, jobs[0])
 	})
-	return rs, errors.Join(err, b.clear(ctx, keys))
+	return rs, errors.Join(err, b.clear(ctx))
 }
 
 // prepare sets what jobs have in common: what their names begin with, and the server.
-func (b *bench) prepare(jobs []job) (keys string) {
-	keys = fmt.Sprintf("bench-%012x", b.random.Uint64()>>16)
+func (b *bench) prepare(jobs []job) {
+	keys := fmt.Sprintf("bench-%012x", b.random.Uint64()>>16)
 	for i := range jobs {
-		jobs[i].Keys, jobs[i].Trace = keys, b.trace(jobs[i])
+		jobs[i].Keys = keys
 		if who, ok := strings.CutSuffix(jobs[i].Who, atBefore); ok {
 			jobs[i].Who, jobs[i].Program = who, b.program
 		}
@@ -271,7 +223,6 @@ func (b *bench) prepare(jobs []job) (keys string) {
 			jobs[i].URLs = []string{b.one.URL()}
 		}
 	}
-	return keys
 }
 
 // bootstrap lets empty servers vote.
@@ -284,45 +235,14 @@ func (b *bench) bootstrap(ctx context.Context) error {
 }
 
 // clear removes what jobs have left behind.
-func (b *bench) clear(ctx context.Context, keys string) error {
-	if b.rig != nil {
-		var errs []error
-		for _, n := range b.rig.Nodes {
-			if err := n.Thaw(ctx); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			errs = append(errs, n.FlushAll(ctx))
-		}
-		return errors.Join(errs...)
+func (b *bench) clear(ctx context.Context) (err error) {
+	if b.rig == nil {
+		return b.one.FlushAll(ctx)
 	}
-	c, err := b.one.Pool().GetContext(ctx)
-	if err != nil {
-		return err
+	for _, n := range b.rig.Nodes {
+		err = errors.Join(err, n.Thaw(ctx), n.FlushAll(ctx))
 	}
-	defer c.Close()
-	if b.mine {
-		_, err := c.Do("FLUSHALL")
-		return err
-	}
-	for cursor := "0"; ; {
-		reply, err := redis.Values(c.Do("SCAN", cursor, "MATCH", "*"+keys+"*", "COUNT", 1000))
-		if err != nil {
-			return err
-		}
-		var found []any
-		if _, err := redis.Scan(reply, &cursor, &found); err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			if _, err := c.Do("UNLINK", found...); err != nil {
-				return err
-			}
-		}
-		if cursor == "0" {
-			return nil
-		}
-	}
+	return err
 }
 
 // countLeft counts the keys that have a TTL, but for fence counters: these stay, and expire in a day.
@@ -342,13 +262,4 @@ func (b *bench) leftovers(ctx context.Context, keys string) (total int, err erro
 		total += n
 	}
 	return total, nil
-}
-
-// camel is loop-64 as Loop64.
-func camel(name string) string {
-	var b strings.Builder
-	for _, word := range strings.Split(name, "-") {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String()
 }

@@ -39,49 +39,33 @@ func (n nothing) acquire(context.Context) (held, error) { return n, nil }
 func (nothing) Release(context.Context) error           { return nil }
 func (nothing) close() error                            { return nil }
 
-// A floorCommand is one command, and what its reply has to be: a floor that is refused is quick,
-// and no floor.
-type floorCommand struct {
-	cmd  string
-	args []any
-	good func(reply any) bool
+// A floorLock is a lock that is a token, as a program takes it that has only the key and the TTL.
+type floorLock struct {
+	key string
+	ttl time.Duration
 }
 
-func granted(reply any) bool  { return reply != nil }
-func released(reply any) bool { return reply == int64(1) }
+// acquire and release are the commands, and what their replies have to be: a floor that is refused is quick, and no floor.
+func (l floorLock) acquire(do func(good any, cmd string, args ...any) error) error {
+	return do("OK", "SET", l.key, token, "NX", "PX", l.ttl.Milliseconds())
+}
 
-func (r floorCommand) check(reply any, err error) error {
-	if err == nil && !r.good(reply) {
+func (l floorLock) release(do func(good any, cmd string, args ...any) error) error {
+	return do(int64(1), "EVALSHA", deleteHash, 1, l.key, token)
+}
+
+func check(good, reply any, err error) error {
+	if err == nil && reply != good {
 		return errNotThere
 	}
 	return err
-}
-
-// commands are what one caller sends to acquire and to release. A source makes the next one.
-type (
-	commands struct{ acquire, release floorCommand }
-	source   func() commands
-)
-
-// ofRaw makes each of them from its parts, as a program does that has only the key and the TTL.
-func ofRaw(ttl time.Duration) func(name string) source {
-	ms := ttl.Milliseconds()
-	return func(name string) source {
-		key := strategy.DefaultKey(name)
-		return func() commands {
-			return commands{
-				acquire: floorCommand{"SET", []any{key, token, "NX", "PX", ms}, granted},
-				release: floorCommand{"EVALSHA", []any{deleteHash, 1, key, token}, released},
-			}
-		}
-	}
 }
 
 // raw writes to all its connections, then reads from all.
 type raw struct {
 	never
 	conns []redis.Conn
-	turns func(name string) source
+	ttl   time.Duration
 }
 
 // openRaw connects to the first n servers; 0: to all.
@@ -94,7 +78,7 @@ func dialRaw(ctx context.Context, s *seat, n int) (*raw, error) {
 	if n > 0 {
 		urls = urls[:n]
 	}
-	r := &raw{turns: ofRaw(s.TTL)}
+	r := &raw{ttl: s.TTL}
 	for _, url := range urls {
 		c, err := s.pool(url, 1).DialContext(ctx)
 		if err != nil {
@@ -108,7 +92,9 @@ func dialRaw(ctx context.Context, s *seat, n int) (*raw, error) {
 	return r, nil
 }
 
-func (r *raw) mutex(name string) mutex { return &rawMutex{r: r, next: r.turns(name)} }
+func (r *raw) mutex(name string) mutex {
+	return &rawMutex{r, floorLock{strategy.DefaultKey(name), r.ttl}}
+}
 
 func (r *raw) close() (err error) {
 	for _, c := range r.conns {
@@ -117,14 +103,15 @@ func (r *raw) close() (err error) {
 	return err
 }
 
-func (r *raw) do(q floorCommand) error {
+func (r *raw) do(good any, cmd string, args ...any) error {
 	for _, c := range r.conns {
-		if err := errors.Join(c.Send(q.cmd, q.args...), c.Flush()); err != nil {
+		if err := errors.Join(c.Send(cmd, args...), c.Flush()); err != nil {
 			return err
 		}
 	}
 	for _, c := range r.conns {
-		if err := q.check(c.Receive()); err != nil {
+		reply, err := c.Receive()
+		if err := check(good, reply, err); err != nil {
 			return err
 		}
 	}
@@ -132,17 +119,12 @@ func (r *raw) do(q floorCommand) error {
 }
 
 type rawMutex struct {
-	r        *raw
-	next     source
-	commands commands
+	r *raw
+	floorLock
 }
 
-func (m *rawMutex) acquire(context.Context) (held, error) {
-	m.commands = m.next()
-	return m, m.r.do(m.commands.acquire)
-}
-
-func (m *rawMutex) Release(context.Context) error { return m.r.do(m.commands.release) }
+func (m *rawMutex) acquire(context.Context) (held, error) { return m, m.floorLock.acquire(m.r.do) }
+func (m *rawMutex) Release(context.Context) error         { return m.release(m.r.do) }
 
 // pooled borrows a connection for each pair.
 type pooled struct {
@@ -159,31 +141,35 @@ func openPool(_ context.Context, s *seat) (client, error) {
 	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), ttl: s.TTL}, nil
 }
 
-func (p *pooled) mutex(name string) mutex { return &pooledMutex{p: p, next: ofRaw(p.ttl)(name)} }
-func (p *pooled) close() error            { return p.Pool.Close() }
+func (p *pooled) close() error { return p.Pool.Close() }
+
+func (p *pooled) mutex(name string) mutex {
+	return &pooledMutex{p: p, floorLock: floorLock{strategy.DefaultKey(name), p.ttl}}
+}
 
 type pooledMutex struct {
-	p        *pooled
-	next     source
-	commands commands
-	c        redis.Conn
+	p *pooled
+	floorLock
+	c redis.Conn
 }
 
 func (m *pooledMutex) acquire(context.Context) (held, error) {
-	m.commands, m.c = m.next(), m.p.Get()
-	return m, m.do(m.commands.acquire)
+	m.c = m.p.Get()
+	return m, m.floorLock.acquire(m.do)
 }
 
 func (m *pooledMutex) Release(context.Context) error {
-	return errors.Join(m.do(m.commands.release), m.c.Close())
+	return errors.Join(m.release(m.do), m.c.Close())
 }
 
-func (m *pooledMutex) do(q floorCommand) error { return q.check(m.c.Do(q.cmd, q.args...)) }
+func (m *pooledMutex) do(good any, cmd string, args ...any) error {
+	reply, err := m.c.Do(cmd, args...)
+	return check(good, reply, err)
+}
 
 // scripted holds locks that one script renews.
 type scripted struct {
 	*raw
-	ttl    time.Duration
 	mu     sync.Mutex
 	keys   []any
 	once   sync.Once
@@ -201,17 +187,16 @@ func openScript(ctx context.Context, s *seat) (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &scripted{raw: r, ttl: s.TTL}, nil
+	return &scripted{raw: r}, nil
 }
 
 func (c *scripted) mutex(name string) mutex {
-	return &scriptedMutex{c, strategy.DefaultKey(name), &rawMutex{r: c.raw, next: c.turns(name)}}
+	return &scriptedMutex{c, c.raw.mutex(name).(*rawMutex)}
 }
 
 type scriptedMutex struct {
-	c   *scripted
-	key string
-	m   *rawMutex
+	c *scripted
+	m *rawMutex
 }
 
 func (m *scriptedMutex) acquire(ctx context.Context) (held, error) {
@@ -230,7 +215,7 @@ func (m *scriptedMutex) Release(ctx context.Context) error {
 // keep starts the renewal of all with the first.
 func (c *scripted) keep(h held) {
 	c.mu.Lock()
-	c.keys = append(c.keys, h.(*scriptedMutex).key)
+	c.keys = append(c.keys, h.(*scriptedMutex).m.key)
 	c.mu.Unlock()
 	c.once.Do(func() {
 		script := redis.NewScript(-1, renewAll)

@@ -15,8 +15,6 @@ require (
 	github.com/lockstrategies/locks/lab v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
-	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
-	gonum.org/v1/plot v0.17.0
 )
 
 require (

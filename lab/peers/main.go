@@ -2,7 +2,7 @@
 // the same server, in one run: in each repetition every contestant has its turn, in a random
 // order, in a process of its own.
 //
-//	go run . -reps 5 -update ../../docs/data/performance.md
+//	go run . -reps 5 -only loop-64
 //
 // It also compares two builds of this module: the one here, and that of an earlier commit, which
 // must know the same contestants. At the end there is one table, with a line for each aim:
@@ -11,14 +11,10 @@
 //	go run . -before 1a2b3c4 -quick -reps 2   # one and a half, without renewals
 //
 // It is a module of its own, so that users of locks do not depend on its peers. It runs on
-// Unix, and needs the Go version that the peers need.
+// Unix, and needs the Go version that the peers need. It starts its servers, and empties them.
 //
-// The first line of the output says which Redis is used, and why. Then come the measurements,
-// in the format of benchstat, and at the end a table of ratios for each scenario, in Markdown.
-// -update puts these, and the plots, into a page that has marks for them. Repetitions can be
-// collected in several runs: -with reads what earlier runs have printed.
-//
-// scenarios.go says what is measured, works.go how.
+// The first line of the output says which Redis is used, and why. At the end comes a table for each
+// scenario, in Markdown. scenarios.go says what is measured, works.go how.
 package main
 
 import (
@@ -29,7 +25,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -51,14 +47,12 @@ func main() {
 }
 
 type flags struct {
-	reps         int
-	only, who    []string
-	quick        bool
-	before       string // a commit; empty: none
-	seed         uint64
-	update, with string // files
-	profiles     string // a directory
-	scenarios    []scenario
+	reps      int
+	who       []string
+	quick     bool
+	before    string // a commit; empty: none
+	seed      uint64
+	scenarios []scenario
 }
 
 func parse(args []string) (*flags, error) {
@@ -70,22 +64,13 @@ func parse(args []string) (*flags, error) {
 	set.BoolVar(&f.quick, "quick", false, "measure for a quarter of the time")
 	set.StringVar(&f.before, "before", "", "an earlier commit, whose build is compared with this one, in scenarios for that")
 	set.Uint64Var(&f.seed, "seed", uint64(time.Now().UnixNano()), "of the random order of contestants")
-	set.StringVar(&f.update, "update", "", "the page whose tables, and the plots next to it, are rewritten")
-	set.StringVar(&f.with, "with", "", "a file with the output of earlier runs, whose repetitions count, too")
-	set.StringVar(&f.profiles, "profiles", "", "a directory for CPU profiles of all contestants, of the last repetition")
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
-	if set.NArg() > 0 {
-		return nil, fmt.Errorf("%q is not a flag", set.Arg(0))
+	if set.NArg() > 0 || f.reps < 1 {
+		return nil, fmt.Errorf("-reps must be at least 1, and arguments are flags: %q", set.Args())
 	}
-	if f.reps < 0 || f.reps == 0 && f.with == "" {
-		return nil, errors.New("-reps must be at least 1; 0 is allowed with -with")
-	}
-	f.only, f.who = words(*only), words(*who)
-	if f.update != "" && (f.quick || f.who != nil || f.before != "") {
-		return nil, errors.New("-update excludes -quick, -who and -before: a page has all contestants, measured in full")
-	}
+	f.who = words(*who)
 	for _, w := range f.who {
 		if !known(w) {
 			return nil, fmt.Errorf("-who: no contestant is called %q", w)
@@ -93,24 +78,22 @@ func parse(args []string) (*flags, error) {
 	}
 	if f.scenarios = scenarios(); f.before != "" {
 		f.scenarios = compared()
-	}
-	if f.only == nil {
-		if f.before != "" && f.quick {
+		if f.quick && *only == "" {
 			f.scenarios = f.scenarios[:len(f.scenarios)-1] // renewals take as long as ever
 		}
+	}
+	if *only == "" {
 		return f, nil
 	}
-	meant := map[string]bool{}
-	for _, o := range f.only {
+	var meant []string
+	for _, o := range words(*only) {
 		names := named(f.scenarios, o)
 		if len(names) == 0 {
 			return nil, fmt.Errorf("-only: no scenario is called %q", o)
 		}
-		for _, n := range names {
-			meant[n] = true
-		}
+		meant = append(meant, names...)
 	}
-	f.scenarios = slices.DeleteFunc(f.scenarios, func(s scenario) bool { return !meant[s.name] })
+	f.scenarios = slices.DeleteFunc(f.scenarios, func(s scenario) bool { return !slices.Contains(meant, s.name) })
 	return f, nil
 }
 
@@ -127,31 +110,14 @@ func named(all []scenario, name string) (names []string) {
 	return names
 }
 
-func words(list string) (all []string) {
-	for w := range strings.SplitSeq(list, ",") {
-		if w = strings.TrimSpace(w); w != "" {
-			all = append(all, w)
-		}
-	}
-	return all
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 func run(ctx context.Context, args []string) (err error) {
 	f, err := parse(args)
 	if err != nil {
 		return err
-	}
-	var before earlier
-	if f.with != "" {
-		if before, err = readEarlier(f.with); err != nil {
-			return err
-		}
-	}
-	if f.reps == 0 {
-		m := describe(before.redis)
-		m.cpu = before.cpu
-		b := &bench{before: before, who: f.who, progress: os.Stderr}
-		return b.playAll(ctx, f, m)
 	}
 	var program string
 	if f.before != "" {
@@ -174,41 +140,27 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, farm.Close()) }()
 	fmt.Println(farm.Choice()) // before the slow work
-
 	b := &bench{
-		farm: farm, mine: true, random: rand.New(rand.NewPCG(f.seed, 0)), reps: f.reps, quick: f.quick, who: f.who,
-		profiles: f.profiles, progress: os.Stderr, before: before, program: program,
+		farm: farm, random: rand.New(rand.NewPCG(f.seed, 0)), reps: f.reps, quick: f.quick, who: f.who, progress: os.Stderr, program: program,
 	}
-	b.one, err = farm.Start(ctx, redistest.Config{})
-	if errors.Is(err, redistest.ErrImpossible) { // the servers are given
-		b.mine = false
-		b.one, err = farm.Shared(ctx)
-	}
-	if err != nil {
+	if b.one, err = farm.Start(ctx, redistest.Config{}); err != nil {
 		return err
 	}
-	m := describe(fmt.Sprintf("%s (%s)", b.one.Version(), farm.Kind()))
-	b.lines = newBenchWriter(os.Stdout, m, f.seed)
-	if f.profiles != "" {
-		if err := os.MkdirAll(f.profiles, 0o755); err != nil {
-			return err
-		}
-	}
-	return b.playAll(ctx, f, m)
+	fmt.Printf("seed %d, %d CPUs, %s %s/%s\n", f.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	on := fmt.Sprintf("%s, on %s (%s)", time.Now().UTC().Format("2 January 2006"), b.one.Version(), farm.Kind())
+	return b.playAll(ctx, f, on)
 }
 
 // playAll plays the scenarios. Interrupted, it prints what it has measured.
-func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
+func (b *bench) playAll(ctx context.Context, f *flags, on string) error {
 	var failures []string
 	var all []*outcome
 	defer func() {
 		for _, o := range all {
-			fmt.Printf("\n## %s\n\n%s", o.title, o.section(m, f.quick))
+			fmt.Printf("\n## %s\n\n%s", o.title, o.section(on, f.quick))
 		}
 		if f.before != "" {
 			fmt.Printf("\n## Before and after\n\n%s", comparison(all))
-		} else {
-			fmt.Printf("\n%s", balance(all))
 		}
 	}()
 	for _, s := range f.scenarios {
@@ -221,42 +173,12 @@ func (b *bench) playAll(ctx context.Context, f *flags, m machine) error {
 			return err
 		}
 		failures = append(failures, o.failures...)
-		if len(o.present()) == 0 {
-			continue // nothing was measured, here or before
-		}
-		all = append(all, o)
-		if f.update == "" {
-			continue
-		}
-		if o.drawn() {
-			if err := o.draw(filepath.Dir(f.update)); err != nil {
-				return err
-			}
-		}
-		if err := update(f.update, o.name, o.section(m, false)); err != nil {
-			return err
-		}
-	}
-	if f.update != "" && f.only == nil { // or the balance would not be of all
-		if err := errors.Join(update(f.update, "balance", balance(all)), update(f.update, "machine", m.section())); err != nil {
-			return err
+		if len(o.present()) > 0 {
+			all = append(all, o)
 		}
 	}
 	if len(failures) > 0 {
 		return fmt.Errorf("%d measurements failed:\n%s", len(failures), strings.Join(failures, "\n"))
 	}
 	return nil
-}
-
-// update writes a section of the page.
-func update(page, name, section string) error {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	written, err := rewrite(string(text), name, section)
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	return os.WriteFile(page, []byte(written), 0o644)
 }

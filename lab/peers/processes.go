@@ -42,7 +42,6 @@ type job struct {
 	AsKeys bool          // names are the keys that our locks have for them: a peer then contends for our locks
 	Rank   int           // among the processes that do the job together
 	Grants string        // a file that these share, of one number: how many grants there were
-	Trace  string        // the file for a profile of its CPU; empty: none
 
 	Program string `json:"-"` // which does it; empty: this one
 }
@@ -195,11 +194,6 @@ func (s *seat) serve(ctx context.Context) (r report, err error) {
 		return report{}, err
 	}
 	defer s.admin.Close()
-	stop, err := s.profile()
-	if err != nil {
-		return report{}, err
-	}
-	defer stop()
 	return work(ctx, s)
 }
 

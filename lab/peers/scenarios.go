@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,15 +25,12 @@ type scenario struct {
 	who                []string
 	nodes              int           // how many servers it takes of its own; 0: the common one
 	roundTrip          time.Duration // the round trip to each of these; 0: no link is between
-	xs                 []int         // what grows; nil: nothing does
 	every              int           // n: it takes part in every n-th repetition; 0: in all
-	measure            func(ctx context.Context, b *bench, who string, x int) (values, error)
+	measure            func(ctx context.Context, b *bench, who string) (values, error)
 	job                func(b *bench, who string) job // instead: what all do in turns
 	turns              int                            // how many of these there are in a repetition, each of which counts as one
 	columns            []column
-	aims               []aim
-	panels             []panel // of the plot, if something grows
-	bars               panel   // the plot of a table: a bar for each contestant, y is not used; unit empty: none
+	aims               []aim // what two builds are compared by
 }
 
 // A column is a unit, or its ratio to a base's in the same repetition.
@@ -47,7 +43,7 @@ type column struct {
 // nothing was measured.
 type base func(o *outcome, unit string) (name string, series []float64)
 
-// An aim is what this module wants to reach.
+// An aim is what this module wants to reach, or only what both builds are compared by: the bound is NaN.
 type aim struct {
 	who, column string // by its title
 	least       bool   // at least the bound; else at most
@@ -56,7 +52,7 @@ type aim struct {
 
 // over is the contestant of that name.
 func over(who string) base {
-	return func(o *outcome, unit string) (string, []float64) { return who, o.series(who, 0, unit) }
+	return func(o *outcome, unit string) (string, []float64) { return who, o.series(who, unit) }
 }
 
 // bestPeer is the peer with the greatest median of what is the best, or with the least.
@@ -67,23 +63,23 @@ func bestOf(peerName, best string, greatest bool) base {
 	return func(o *outcome, unit string) (string, []float64) {
 		name, at := "", 0.0
 		for _, who := range o.present() {
-			v := summarize(o.series(who, 0, best)).center
+			v := summarize(o.series(who, best)).center
 			if kindOf(who) == peer && strings.HasPrefix(who, peerName) && !math.IsNaN(v) && (name == "" || greatest && v > at || !greatest && v < at) {
 				name, at = who, v
 			}
 		}
-		return name, o.series(name, 0, unit)
+		return name, o.series(name, unit)
 	}
 }
 
 // ping is the median of what all contestants have measured in the repetition, so that a burst of
 // noise during one contestant's PINGs does not make its own ratio better.
 func ping(o *outcome, _ string) (string, []float64) {
-	s := make([]float64, o.reps)
+	s := make([]float64, o.reps())
 	for i := range s {
 		var seen []float64
 		for _, who := range o.present() {
-			if v := o.series(who, 0, "ping-µs")[i]; !math.IsNaN(v) {
+			if v := o.series(who, "ping-µs")[i]; !math.IsNaN(v) {
 				seen = append(seen, v)
 			}
 		}
@@ -110,14 +106,14 @@ var (
 		"redsync", "redsync-10ms", "redsync-1ms", "bsm", "bsm-exponential", "bsm-1ms", "rueidislock", "rueidislock-tuned",
 	}, single...)
 	quorum = []string{
-		"raw", "raw-all", "raw-all-again", "raw-all-redlock", "raw-all-redlock-unguarded",
+		"raw", "raw-all", "raw-all-again",
 		"redsync", "redsync-failfast", "redlock", "redlock-unguarded", "redlock-fenced",
 	}
 )
 
 // scenarios are all there are, in the order of the page.
 func scenarios() []scenario {
-	return slices.Concat(exclusive(), sharing())
+	return slices.Concat(exclusive(), sharing(), growth())
 }
 
 // exclusive are those of locks that one holds at a time.
@@ -126,7 +122,7 @@ func exclusive() []scenario {
 		{
 			name: "solo", title: "One caller, one name",
 			about: "One goroutine acquires and releases one lock over and over.",
-			who:   append([]string{"raw", "raw-again", "raw-fairqueue", "raw-fairqueue-unfenced"}, alone...),
+			who:   append([]string{"raw", "raw-again"}, alone...),
 			turns: 24,
 			job: func(b *bench, who string) job {
 				return job{Work: "solo", Who: who, N: 1, TTL: ttl, For: b.window(25 * time.Millisecond)}
@@ -135,26 +131,15 @@ func exclusive() []scenario {
 				{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50 ÷ redsync", "p50-µs", over("redsync")}, {"p50 ÷ luascript", "p50-µs", over("luascript")},
 				{"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}, {"allocations", "allocs/pair", nil}, {"requests", "requests/pair", nil},
 			},
-			aims: []aim{
-				{"fairqueue", "p50 ÷ raw", false, 1.10}, {"fairqueue", "allocations", false, 10},
-				{"luascript", "p50 ÷ redsync", false, 1}, {"luascript", "allocations", false, 9.5},
-				{"reentrant", "p50 ÷ luascript", false, 1.3}, {"reentrant", "allocations", false, 10.5},
-			},
 		},
-		distinctCallers(8, 1.3), distinctCallers(64, 2.8), distinctCallers(256, 3.0),
+		distinctCallers(8), distinctCallers(64), distinctCallers(256),
 		{
-			name: "loop-64", title: "64 waiters in one process", bars: panel{unit: "acq/s", x: "acquisitions per second, 64 waiters of one process"},
+			name: "loop-64", title: "64 waiters in one process",
 			about: "64 goroutines want one lock. The holder releases at once, and asks again at once. " +
 				"A waiter who has not got the lock when the time is up counts with the time that it has waited so far.",
 			who:     crowd,
 			measure: measureLoop(1, 64, 0),
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
-			aims: append(handedOver("setnxpx", "setnxgetset", "luascript"), []aim{
-				{"reentrant", "acq/s", true, 12_000},
-				{"fairqueue", "acq/s ÷ fastest peer", true, 12}, {"fairqueue", "acq/s ÷ fairest peer", true, 30},
-				{"fairqueue", "Jain", true, 0.99}, {"fairqueue", "max/min", false, 1.2},
-				{"fairqueue", "p99 ÷ fairest peer", false, 0.2}, {"fairqueue", "requests", false, 0.2},
-			}...),
 		},
 		{
 			name: "loop-64-redlock", title: "64 waiters in one process, five servers",
@@ -166,7 +151,6 @@ func exclusive() []scenario {
 				{"acq/s ÷ fastest redsync", "acq/s", bestOf("redsync", "acq/s", true)}, {"acq/s", "acq/s", nil},
 				{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil}, {"requests", "requests/acq", nil},
 			},
-			aims: handedOver("redlock"),
 		},
 		{
 			name: "drain-256", title: "256 waiters once each",
@@ -177,7 +161,6 @@ func exclusive() []scenario {
 				{"PINGs per waiter", "µs/waiter", ping}, {"µs per waiter ÷ best peer", "µs/waiter", bestPeer("µs/waiter", false)},
 				{"µs per waiter", "µs/waiter", nil}, {"PING, µs", "ping-µs", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 			},
-			aims: []aim{{"fairqueue", "PINGs per waiter", false, 2}},
 		},
 		{
 			name: "handoff", title: "From one process to another",
@@ -190,7 +173,6 @@ func exclusive() []scenario {
 				{"p50 ÷ PING", "p50-µs", ping}, {"p50, µs", "p50-µs", nil}, {"PING, µs", "ping-µs", nil}, {"crossing", "crossing/acq", nil}, {"overlaps", "overlaps", nil},
 				{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 			},
-			aims: []aim{{"fairqueue", "p50 ÷ PING", false, 6}, {"fairqueue", "requests", false, 2}},
 		},
 		{
 			name: "processes-loop", title: "Two processes of 32 waiters",
@@ -198,7 +180,6 @@ func exclusive() []scenario {
 			who:     crowd,
 			measure: measureLoop(2, 32, 0),
 			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
-			aims:    []aim{{"fairqueue", "acq/s ÷ fastest peer", true, 2}, {"fairqueue", "Jain", true, 0.99}},
 		},
 		nextToRedsync("redsync", "as it comes: it asks again after 50 to 250 ms"),
 		nextToRedsync("redsync-1ms", "with a pause of 1 ms between tries"),
@@ -214,10 +195,6 @@ func exclusive() []scenario {
 				{"goroutines/lock", "goroutines/lock", nil}, {"B/lock", "B/lock", nil}, {"requests/s", "requests/s", nil},
 				{"server's commands/s", "commands/s", nil}, {"lost", "lost", nil},
 			},
-			aims: []aim{
-				{"fairqueue", "CPU ÷ script", false, 2}, {"fairqueue", "goroutines/lock", false, 0.01},
-				{"fairqueue", "B/lock", false, 1024}, {"fairqueue", "requests/s", false, 40},
-			},
 		},
 		{
 			name: "redlock", title: "RedLock on five servers",
@@ -229,7 +206,6 @@ func exclusive() []scenario {
 				{"p50 ÷ raw-all", "p50-µs", over("raw-all")}, {"p50 ÷ redsync", "p50-µs", over("redsync")}, {"p50 ÷ raw", "p50-µs", over("raw")},
 				{"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}, {"pairs", "pairs", nil}, {"orphans", "orphans", nil},
 			},
-			aims: []aim{{"redlock", "p50 ÷ raw-all", false, 1.10}, {"redlock", "p50 ÷ redsync", false, 1}, {"redlock", "orphans", false, 0}},
 		},
 		{
 			name: "redlock-5ms", title: "RedLock, five servers 5 ms away",
@@ -237,7 +213,6 @@ func exclusive() []scenario {
 			who:   quorum, nodes: 5, roundTrip: 5 * time.Millisecond,
 			measure: measureFresh(5, 5000, 1500*time.Millisecond),
 			columns: []column{{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}},
-			aims:    []aim{{"redlock", "p50 ÷ raw", false, 1.05}},
 		},
 		{
 			name: "redlock-frozen", title: "RedLock, one of five servers is paused",
@@ -249,40 +224,41 @@ func exclusive() []scenario {
 				{"p99 ÷ all up", "p99/up", nil}, {"p50 ÷ all up", "p50/up", nil}, {"p99, µs", "frozen-p99-µs", nil},
 				{"goroutines meanwhile", "goroutines-frozen", nil}, {"and after", "goroutines-thawed", nil}, {"ghosts", "ghosts", nil},
 			},
-			aims: []aim{{"redlock", "p99 ÷ all up", false, 1.2}, {"redlock", "and after", false, 0}, {"redlock", "ghosts", false, 0}},
-		},
-		{
-			name: "growth-waiters", title: "More waiters",
-			about: "Waiters in one process, as in the loop of 64.",
-			who:   single, xs: []int{2, 8, 32, 128, 1024}, every: 2,
-			measure: measureGrowthWaiters,
-			panels:  []panel{{"µs/acq", "µs per acquisition", "waiters"}, {"requests/acq", "requests per acquisition", "waiters"}},
-		},
-		{
-			name: "growth-names", title: "More names",
-			about: "One caller goes through names that have all been used before.",
-			who:   single, xs: []int{1, 10, 100, 1000, 10_000, 100_000}, every: 2,
-			measure: measureGrowthNames,
-			panels:  []panel{{"p50-µs", "µs per pair, p50", "names in use"}},
-		},
-		{
-			name: "growth-held", title: "More locks held",
-			about: "Locks kept alive, as with 10 000, but with a TTL of 1.5 s, measured for 1 s. CPU is the process's and the server's; what both need when idle is in it.",
-			who:   single, xs: []int{1, 10, 100, 1000, 10_000}, every: 2,
-			measure: measureRenewal(0, 1500*time.Millisecond),
-			panels:  []panel{{"cpu-%", "CPU, % of one core", "locks held"}, {"requests/s", "requests per second", "locks held"}},
-		},
-		{
-			name: "growth-nodes", title: "More nodes",
-			about: "RedLock's acquire and release, all servers up.",
-			who:   []string{"raw-all", "redlock", "redlock-fenced"}, xs: []int{1, 3, 5, 7, 9}, every: 2, nodes: 9,
-			measure: measureFresh(0, 1000, time.Second),
-			panels:  []panel{{"p50-µs", "µs per pair, p50", "nodes"}},
 		},
 	}
 }
 
-func distinctCallers(n int, least float64) scenario {
+// growth is what ours cost as something grows, with a scenario for each size.
+func growth() (all []scenario) {
+	grow := func(name, title, about string, who []string, sizes []int, nodes int,
+		measure func(size int) func(context.Context, *bench, string) (values, error), columns ...column) {
+		for _, n := range sizes {
+			all = append(all, scenario{
+				name: fmt.Sprintf("growth-%s-%d", name, n), title: fmt.Sprintf("%s: %d", title, n), about: about, who: who, every: 2,
+				nodes: nodes, measure: measure(n), columns: columns,
+			})
+		}
+	}
+	grow("waiters", "More waiters", "Waiters in one process, as in the loop of 64.", single, []int{2, 8, 32, 128, 1024}, 0,
+		func(n int) func(context.Context, *bench, string) (values, error) { return measureLoop(1, n, 0) },
+		column{"acq/s", "acq/s", nil}, column{"requests", "requests/acq", nil})
+	grow("names", "More names", "One caller goes through names that have all been used before.", single, []int{1, 10, 100, 1000, 10_000, 100_000}, 0,
+		measureNames, column{"p50, µs", "p50-µs", nil})
+	grow("held", "More locks held", "Locks kept alive, as with 10 000, but with a TTL of 1.5 s. CPU is the process's and the server's; what both need when idle is in it.",
+		single, []int{1, 10, 100, 1000, 10_000}, 0,
+		func(n int) func(context.Context, *bench, string) (values, error) {
+			return measureRenewal(n, 1500*time.Millisecond)
+		},
+		column{"CPU, %", "cpu-%", nil}, column{"requests/s", "requests/s", nil})
+	grow("nodes", "More nodes", "RedLock's acquire and release, all servers up.", []string{"raw-all", "redlock", "redlock-fenced"}, []int{1, 3, 5, 7, 9}, 9,
+		func(n int) func(context.Context, *bench, string) (values, error) {
+			return measureFresh(n, 1000, time.Second)
+		},
+		column{"p50, µs", "p50-µs", nil})
+	return all
+}
+
+func distinctCallers(n int) scenario {
 	return scenario{
 		name: fmt.Sprintf("distinct-%d", n), title: fmt.Sprintf("%d callers, %d names", n, n),
 		about: fmt.Sprintf("%d goroutines acquire and release, each a lock of its own. CPU is the processor time of the process and of the server for a pair.", n),
@@ -295,7 +271,6 @@ func distinctCallers(n int, least float64) scenario {
 			{"pairs/s ÷ pool", "pairs/s", over("pool")}, {"pairs/s", "pairs/s", nil}, {"requests", "requests/pair", nil},
 			{"client CPU, µs", "client-cpu-µs/pair", nil}, {"server CPU, µs", "server-cpu-µs/pair", nil},
 		},
-		aims: []aim{{"fairqueue", "pairs/s ÷ pool", true, least}},
 	}
 }
 
@@ -313,20 +288,7 @@ func nextToRedsync(third, setting string) scenario {
 			{"acq/s", "acq/s", nil}, {"share, %", "share-%", nil}, {"redsync's p50, ms", "third-p50-ms", nil},
 			{"redsync's p99, ms", "third-p99-ms", nil}, {"redsync's acq/s", "third-acq/s", nil},
 		},
-		aims: []aim{
-			{"luascript", "share, %", true, 40}, {"luascript", "redsync's p99, ms", false, 1000},
-			{"setnxpx", "share, %", true, 40}, {"setnxpx", "redsync's p99, ms", false, 1000},
-			{"setnxgetset", "share, %", true, 40}, {"setnxgetset", "redsync's p99, ms", false, 1000},
-		},
 	}
-}
-
-// handedOver are the aims of locks that a process hands over among its waiters.
-func handedOver(who ...string) (aims []aim) {
-	for _, w := range who {
-		aims = append(aims, aim{w, "acq/s ÷ fastest redsync", true, 10}, aim{w, "Jain", true, 0.99}, aim{w, "max/min", false, 1.2})
-	}
-	return aims
 }
 
 // contended are the columns of what many want.
@@ -360,8 +322,8 @@ func perAcquisition(v values, n int, rs ...report) {
 	v["requests/acq"], v["commands/acq"] = requests/float64(max(n, 1)), commands/float64(max(n, 1))
 }
 
-func measureLoop(processes, waiters int, hold time.Duration) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, _ int) (v values, err error) {
+func measureLoop(processes, waiters int, hold time.Duration) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (v values, err error) {
 		j := job{Work: "loop", Who: who, N: waiters, TTL: ttl, Hold: hold, For: b.window(800 * time.Millisecond)}
 		if b.rig != nil {
 			j.URLs = b.urls(len(b.rig.Nodes))
@@ -385,8 +347,8 @@ func measureLoop(processes, waiters int, hold time.Duration) func(context.Contex
 	}
 }
 
-func measureNextTo(third string) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+func measureNextTo(third string) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (values, error) {
 		j := job{Work: "loop", Who: who, N: 32, TTL: ttl, For: b.window(8 * time.Second)}
 		other := j
 		other.Who, other.N, other.Pause, other.AsKeys = third, 1, 50*time.Millisecond, true
@@ -450,8 +412,8 @@ func contention(rs []report) values {
 	return v
 }
 
-func measureDrain(waiters, times int) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+func measureDrain(waiters, times int) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (values, error) {
 		r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, Turns: times, TTL: ttl, For: 20 * time.Second}, nil)
 		if err != nil || r.Stuck {
 			return values{stuck: 1}, err
@@ -463,10 +425,10 @@ func measureDrain(waiters, times int) func(context.Context, *bench, string, int)
 
 // measureRenewal measures a whole TTL: contestants renew two to three times in it, each after
 // its own period, and in part of one some would renew as often. It begins in the middle of
-// such periods, and after the first. n is 0 where it grows.
-func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, x int) (values, error) {
-		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: max(n, x), TTL: ttl, For: ttl}, nil)
+// such periods, and after the first.
+func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (values, error) {
+		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: n, TTL: ttl, For: ttl}, nil)
 		return r.Values, err
 	}
 }
@@ -474,11 +436,10 @@ func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, stri
 // lasting is long enough for what is left behind to be still there when it is counted.
 const lasting = 30 * time.Second
 
-// measureFresh: nodes is 0 where it grows.
-func measureFresh(nodes, pairs int, most time.Duration) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, x int) (values, error) {
+func measureFresh(nodes, pairs int, most time.Duration) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (values, error) {
 		var orphans int
-		j := job{Work: "fresh", Who: who, URLs: b.urls(max(nodes, x)), N: pairs, TTL: lasting, For: b.window(most)}
+		j := job{Work: "fresh", Who: who, URLs: b.urls(nodes), N: pairs, TTL: lasting, For: b.window(most)}
 		r, err := b.alone(ctx, j, func(step string, j job) (err error) {
 			orphans, err = b.leftovers(ctx, j.Keys)
 			return err
@@ -490,7 +451,7 @@ func measureFresh(nodes, pairs int, most time.Duration) func(context.Context, *b
 	}
 }
 
-func measureFrozen(ctx context.Context, b *bench, who string, _ int) (values, error) {
+func measureFrozen(ctx context.Context, b *bench, who string) (values, error) {
 	const stopped = 2 // any of them
 	node := b.rig.Nodes[stopped]
 	defer node.Thaw(ctx) // if that was not come to
@@ -520,23 +481,9 @@ func measureFrozen(ctx context.Context, b *bench, who string, _ int) (values, er
 	return v, nil
 }
 
-func measureGrowthWaiters(ctx context.Context, b *bench, who string, x int) (values, error) {
-	v, err := measureLoop(1, x, 0)(ctx, b, who, x)
-	if err == nil && v[stuck] == 0 {
-		v["µs/acq"] = 1e6 / v["acq/s"]
+func measureNames(n int) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (values, error) {
+		r, err := b.alone(ctx, job{Work: "names", Who: who, N: n, TTL: ttl, For: b.window(400 * time.Millisecond)}, nil)
+		return r.Values, err
 	}
-	return v, err
-}
-
-func measureGrowthNames(ctx context.Context, b *bench, who string, x int) (values, error) {
-	r, err := b.alone(ctx, job{Work: "names", Who: who, N: x, TTL: ttl, For: b.window(400 * time.Millisecond)}, nil)
-	return r.Values, err
-}
-
-// trace is where the profile of a contestant goes.
-func (b *bench) trace(j job) string {
-	if b.profiles == "" {
-		return ""
-	}
-	return filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%d-%d.pprof", j.Work, j.Who, j.N, j.Rank))
 }

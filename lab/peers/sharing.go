@@ -61,8 +61,8 @@ func readersOf(name, title string, write int) scenario {
 	}
 }
 
-func measureSharing(j job) func(context.Context, *bench, string, int) (values, error) {
-	return func(ctx context.Context, b *bench, who string, _ int) (values, error) {
+func measureSharing(j job) func(context.Context, *bench, string) (values, error) {
+	return func(ctx context.Context, b *bench, who string) (values, error) {
 		j := j
 		j.Work, j.Who, j.N, j.TTL, j.For = "share", who, 64, ttl, b.window(800*time.Millisecond)
 		if who == "sleep" {

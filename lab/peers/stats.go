@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
-
-	"golang.org/x/perf/benchmath"
 )
 
 // A summary is the median of what the repetitions have shown, and an interval for it.
@@ -25,18 +22,22 @@ const confidence = 0.95
 // least and the greatest. Then that is what there is, and cover says so.
 func summarize(values []float64) summary {
 	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-	switch len(v) {
-	case 0:
+	if len(v) == 0 {
 		return summary{center: math.NaN(), lo: math.NaN(), hi: math.NaN()}
-	case 1:
-		return summary{center: v[0], lo: v[0], hi: v[0], n: 1}
 	}
-	if most := 1 - math.Pow(2, 1-float64(len(v))); most < confidence {
-		slices.Sort(v)
-		return summary{median(v), v[0], v[len(v)-1], most, len(v)}
+	slices.Sort(v)
+	n := len(v)
+	s := summary{median(v), v[0], v[n-1], 1 - math.Pow(2, 1-float64(n)), n}
+	// Between the k-th of each end the median lies unless fewer than k of n fall on one side of it.
+	fewer, exactly := 0.0, math.Pow(0.5, float64(n))
+	for k := 0; 2*k < n; k++ {
+		fewer += exactly
+		exactly *= float64(n-k) / float64(k+1)
+		if cover := 1 - 2*fewer; cover >= confidence {
+			s.lo, s.hi, s.cover = v[k], v[n-1-k], cover
+		}
 	}
-	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(v, &benchmath.DefaultThresholds), confidence)
-	return summary{s.Center, s.Lo, s.Hi, s.Confidence, len(v)}
+	return s
 }
 
 // median of sorted values, of which there is one at least.
@@ -124,7 +125,7 @@ func crossings(processes [][]hold) (gaps []float64, overlaps int) {
 	return gaps, overlaps
 }
 
-// number writes three digits that count, and groups those before the point.
+// number writes three digits that count.
 func number(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -134,30 +135,13 @@ func number(f float64) string {
 	case f == 0:
 		return "0"
 	case math.Abs(f) >= 99.95:
-		return grouped(int64(math.Round(f)))
+		return fmt.Sprintf("%.0f", f)
 	case math.Abs(f) >= 9.995:
 		return fmt.Sprintf("%.1f", f)
 	case math.Abs(f) >= 0.0995:
 		return fmt.Sprintf("%.2f", f)
 	}
 	return fmt.Sprintf("%.2g", f)
-}
-
-// grouped puts thin spaces between thousands.
-func grouped(n int64) string {
-	s := fmt.Sprint(n)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	var b strings.Builder
-	for i, d := range s {
-		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteRune('\u202f')
-		}
-		b.WriteRune(d)
-	}
-	return sign + b.String()
 }
 
 // String is the median and its interval.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"strconv"
@@ -35,69 +34,19 @@ type socket interface {
 type counted struct {
 	socket
 	requests *atomic.Int64
-	stream   respCounter
+	last     byte // that was written
 }
 
+// Write counts the lines that begin with an asterisk: no argument of a lock does.
 func (c *counted) Write(p []byte) (int, error) {
 	n, err := c.socket.Write(p)
-	if k := c.stream.feed(p[:n]); k > 0 {
-		c.requests.Add(int64(k))
+	for _, b := range p[:n] {
+		if b == '*' && (c.last == '\n' || c.last == 0) {
+			c.requests.Add(1)
+		}
+		c.last = b
 	}
 	return n, err
-}
-
-// A respCounter finds requests in a stream that comes in pieces.
-type respCounter struct {
-	line []byte // of a header, as far as it has come
-	skip int    // bytes of an argument, with its end of line, that are to come
-}
-
-// feed takes the next piece and returns how many requests begin in it: how many headers of
-// theirs end in it.
-func (r *respCounter) feed(p []byte) (requests int) {
-	for len(p) > 0 {
-		if r.skip > 0 {
-			n := min(r.skip, len(p))
-			r.skip, p = r.skip-n, p[n:]
-			continue
-		}
-		end := bytes.IndexByte(p, '\n')
-		if end < 0 {
-			r.line = append(r.line, p...)
-			return requests
-		}
-		line := p[:end]
-		if len(r.line) > 0 {
-			line = append(r.line, line...)
-			r.line = r.line[:0]
-		}
-		p = p[end+1:]
-		switch n := header(line); {
-		case len(line) > 0 && line[0] == '*':
-			requests++
-		case n >= 0:
-			r.skip = n + len("\r\n")
-		}
-	}
-	return requests
-}
-
-// header reads the number of "$5\r"; -1: it has no number.
-func header(line []byte) int {
-	if len(line) < 2 {
-		return -1
-	}
-	n := 0
-	for _, d := range line[1:] {
-		switch {
-		case d == '\r':
-			return n
-		case d < '0' || d > '9':
-			return -1
-		}
-		n = 10*n + int(d-'0')
-	}
-	return n
 }
 
 // pool is a redigo pool that keeps n connections. It dials without time-outs, as these cost

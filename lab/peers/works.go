@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,21 +40,6 @@ func (s *seat) name(i int) string {
 		return strategy.DefaultKey(name)
 	}
 	return name
-}
-
-// profile records where the child's CPU time goes, if the job says so.
-func (s *seat) profile() (stop func(), err error) {
-	if s.Trace == "" {
-		return func() {}, nil
-	}
-	f, err := os.Create(s.Trace)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() { pprof.StopCPUProfile(); f.Close() }, nil
 }
 
 func pair(ctx context.Context, m mutex) error {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lockstrategies/locks/lab/lessons"
@@ -246,37 +245,7 @@ func renderEnd(t lessons.Trace, l look) string {
 
 // lessonTable is what an act measured: names first, and then figures.
 func lessonTable(x lessons.Table, l look) string {
-	w := newTable()
-	var head table.Row
-	widths := make([]int, len(x.Head))
-	for i, h := range x.Head {
-		head = append(head, h)
-		widths[i] = textWidth(h)
-	}
-	w.AppendHeader(head)
-	for _, r := range x.Rows {
-		var row table.Row
-		for i, cell := range r {
-			row = append(row, cell)
-			widths[i] = max(widths[i], textWidth(cell))
-		}
-		w.AppendRow(row)
-	}
-	var configs []table.ColumnConfig
-	for i, most := range share(widths, l.width-len(tableGap)*len(widths)) {
-		c := table.ColumnConfig{Number: i + 1, WidthMax: most, WidthMaxEnforcer: text.WrapSoft}
-		if figures(x.Rows, i) {
-			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
-		}
-		configs = append(configs, c)
-	}
-	w.SetColumnConfigs(configs)
-	var b strings.Builder
-	b.WriteString(bold(x.Title, l))
-	for line := range strings.Lines(w.Render()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	return b.String()
+	return drawTable(x.Title, x.Head, x.Rows, func(column int) bool { return figures(x.Rows, column) }, l)
 }
 
 // figures reports whether each cell of a column begins with a digit.

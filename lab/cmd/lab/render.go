@@ -215,53 +215,56 @@ type sheet struct {
 
 // render draws the table, unless there is nothing in it.
 func (t sheet) render(r *compare.Report, l look) string {
-	w := newTable()
-	name, widths := 0, make([]int, len(t.columns))
-	head := table.Row{""}
-	for i, c := range t.columns {
-		head = append(head, c)
-		widths[i] = textWidth(c)
-	}
-	w.AppendHeader(head)
+	var rows [][]string
 	known := false
 	for _, s := range r.Strategies {
-		name = max(name, textWidth(s.Name))
 		cells := t.cells(s)
-		line := table.Row{s.Name}
-		for i := range t.columns {
-			switch {
-			case cells != nil:
-				known = true
-				line = append(line, cells[i])
-				widths[i] = max(widths[i], textWidth(cells[i]))
-			case failed(s, t.of):
-				known = true
-				line = append(line, failedMark)
-				widths[i] = max(widths[i], textWidth(failedMark))
-			default:
-				line = append(line, missing)
-			}
+		switch {
+		case cells != nil:
+			known = true
+		case failed(s, t.of):
+			known = true
+			cells = slices.Repeat([]string{failedMark}, len(t.columns))
+		default:
+			cells = slices.Repeat([]string{missing}, len(t.columns))
 		}
-		w.AppendRow(line)
+		rows = append(rows, append([]string{s.Name}, cells...))
 	}
 	if !known {
 		return ""
 	}
+	return drawTable(t.title, append([]string{""}, t.columns...), rows, func(i int) bool { return i > 0 && !t.left }, l) + "\n"
+}
+
+// drawTable draws what fits; columns of numbers are at their right.
+func drawTable(title string, head []string, rows [][]string, right func(column int) bool, l look) string {
+	w := newTable()
+	widths := make([]int, len(head))
+	line := func(cells []string) (row table.Row) {
+		for i, cell := range cells {
+			row = append(row, cell)
+			widths[i] = max(widths[i], textWidth(cell))
+		}
+		return row
+	}
+	w.AppendHeader(line(head))
+	for _, r := range rows {
+		w.AppendRow(line(r))
+	}
 	var configs []table.ColumnConfig
-	for i, max := range share(widths, l.width-name-len(tableGap)*(len(t.columns)+1)) {
-		c := table.ColumnConfig{Number: i + 2, WidthMax: max, WidthMaxEnforcer: text.WrapSoft}
-		if !t.left {
+	for i, most := range append(widths[:1], share(widths[1:], l.width-widths[0]-len(tableGap)*len(head))...) { // names stay whole
+		c := table.ColumnConfig{Number: i + 1, WidthMax: most, WidthMaxEnforcer: text.WrapSoft}
+		if right(i) {
 			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
 		}
 		configs = append(configs, c)
 	}
 	w.SetColumnConfigs(configs)
-	var b strings.Builder
-	b.WriteString(l.paint(t.title, text.Bold) + "\n")
+	b := bold(title, l)
 	for line := range strings.Lines(w.Render()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+		b += strings.TrimRight(line, " \n") + "\n"
 	}
-	return b.String() + "\n"
+	return b
 }
 
 func failed(s compare.Column, what string) bool {

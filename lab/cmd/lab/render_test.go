@@ -4,7 +4,6 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -161,24 +160,25 @@ func wantRendered(t *testing.T, name, got string, l look) {
 	wantGolden(t, name+".txt", got, func(s string) string { return s })
 }
 
-func TestProgressLine(t *testing.T) {
-	p := progress{width: 80}
-	if got := p.line(0); got != "" {
-		t.Errorf("before the first word: %q, want nothing", got)
-	}
-	p.set(compare.Progress{Doing: "something", Done: 10 * time.Second, Until: 20 * time.Second, Total: 40 * time.Second})
-	for passed, want := range map[time.Duration]string{
-		0:                "█████░░░░░░░░░░░░░░░  25 %  30s left  something",
-		5 * time.Second:  "███████░░░░░░░░░░░░░  37 %  25s left  something",
-		time.Minute:      "██████████░░░░░░░░░░  50 %  20s left  something", // slower than thought
-		10 * time.Second: "██████████░░░░░░░░░░  50 %  20s left  something",
+// TestProgress: a terminal has one line that changes, a log a line now and then.
+func TestProgress(t *testing.T) {
+	now := compare.Progress{Doing: "something", Done: 10 * time.Second, Until: 20 * time.Second, Total: 40 * time.Second}
+	const line = " 25 %, about 30s left: something"
+	for _, c := range []struct {
+		p    progress
+		want string
+	}{
+		{progress{due: time.Now().Add(time.Hour)}, ""},
+		{progress{}, line + "\n"}, // and no second one at once
+		{progress{width: 80}, strings.Repeat("\r\x1b[K"+line, 2) + "\r\x1b[K"},
 	} {
-		if got := p.line(passed); got != want {
-			t.Errorf("after %v: %q, want %q", passed, got, want)
+		var b strings.Builder
+		c.p.w = &b
+		c.p.set(now)
+		c.p.set(now)
+		c.p.end()
+		if b.String() != c.want {
+			t.Errorf("progress says %q, want %q", b.String(), c.want)
 		}
-	}
-	p.width = 0
-	if got, want := p.line(0), fmt.Sprintf("%3d %%, about 30s left: something", 25); got != want {
-		t.Errorf("in a log: %q, want %q", got, want)
 	}
 }
