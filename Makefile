@@ -11,7 +11,7 @@ GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
-MODULES := cmd/locks lab lab/clients lab/peers lab/report/browser clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/use/fencing docs/run/telemetry .ci/release
+MODULES := cmd/locks lab lab/clients lab/peers clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/use/fencing docs/run/telemetry .ci/release
 
 BUILDING = echo "building; the first time this takes a minute or two" >&2
 

@@ -237,7 +237,12 @@ func (b *bench) bootstrap(ctx context.Context) error {
 // clear removes what jobs have left behind.
 func (b *bench) clear(ctx context.Context) (err error) {
 	if b.rig == nil {
-		return b.one.FlushAll(ctx)
+		c, err := b.one.Pool().GetContext(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = c.Do("FLUSHALL")
+		return errors.Join(err, c.Close())
 	}
 	for _, n := range b.rig.Nodes {
 		err = errors.Join(err, n.Thaw(ctx), n.FlushAll(ctx))

@@ -150,7 +150,7 @@ func TestFailures(t *testing.T) {
 // TestFloors: one whose lock is another's, or is taken away, is no floor.
 func TestFloors(t *testing.T) {
 	b := embedded(t)
-	for _, who := range []string{"raw", "pool", "script"} {
+	for _, who := range []string{"raw", "pool"} {
 		s := &seat{job: job{Who: who, URLs: []string{b.one.URL()}, N: 1, TTL: ttl, Keys: "floors"}}
 		var err error
 		if s.admin, err = redis.DialURL(s.URLs[0]); err != nil {

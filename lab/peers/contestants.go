@@ -77,8 +77,6 @@ var contestants = []contestant{
 	{"pool-again", floor, openPool},
 	{"raw-all", floor, openRaw(0)},
 	{"raw-all-again", floor, openRaw(0)},
-	{"script", floor, openScript},
-	{"script-again", floor, openScript},
 	{"sleep", floor, func(context.Context, *seat) (client, error) { return nothing{}, nil }},
 
 	{"redsync", peer, openRedsync(nil)},

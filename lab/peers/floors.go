@@ -5,8 +5,6 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -166,71 +164,3 @@ func (m *pooledMutex) do(good any, cmd string, args ...any) error {
 	reply, err := m.c.Do(cmd, args...)
 	return check(good, reply, err)
 }
-
-// scripted holds locks that one script renews.
-type scripted struct {
-	*raw
-	mu     sync.Mutex
-	keys   []any
-	once   sync.Once
-	lapsed atomic.Int64
-}
-
-const renewAll = `local n = 0
-for i = 1, #KEYS do
-  if redis.call("get", KEYS[i]) == ARGV[1] then n = n + redis.call("pexpire", KEYS[i], ARGV[2]) end
-end
-return n`
-
-func openScript(ctx context.Context, s *seat) (client, error) {
-	r, err := dialRaw(ctx, s, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &scripted{raw: r}, nil
-}
-
-func (c *scripted) mutex(name string) mutex {
-	return &scriptedMutex{c, c.raw.mutex(name).(*rawMutex)}
-}
-
-type scriptedMutex struct {
-	c *scripted
-	m *rawMutex
-}
-
-func (m *scriptedMutex) acquire(ctx context.Context) (held, error) {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	_, err := m.m.acquire(ctx)
-	return m, err
-}
-
-func (m *scriptedMutex) Release(ctx context.Context) error {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	return m.m.Release(ctx)
-}
-
-// keep starts the renewal of all with the first.
-func (c *scripted) keep(h held) {
-	c.mu.Lock()
-	c.keys = append(c.keys, h.(*scriptedMutex).m.key)
-	c.mu.Unlock()
-	c.once.Do(func() {
-		script := redis.NewScript(-1, renewAll)
-		go func() {
-			for range time.Tick(c.ttl / 3) {
-				c.mu.Lock()
-				args := append(append([]any{len(c.keys)}, c.keys...), token, c.ttl.Milliseconds())
-				n, err := redis.Int(script.Do(c.conns[0], args...))
-				if err != nil || n < len(c.keys) {
-					c.lapsed.Add(int64(len(c.keys) - n))
-				}
-				c.mu.Unlock()
-			}
-		}()
-	})
-}
-
-func (c *scripted) lost(held) bool { return c.lapsed.Load() > 0 }

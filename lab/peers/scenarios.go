@@ -188,10 +188,10 @@ func exclusive() []scenario {
 			about: "One process holds 10 000 locks with a TTL of 5 s, and keeps them alive. After one and a third TTL, one TTL is measured. Ours use KeepAlive, redsync and bsm a goroutine " +
 				"for each lock that extends it every third of the TTL; rueidislock extends by itself, every half of it. CPU is the process's and the server's. " +
 				"Lost are locks that their holder knows to be lost. Memory is heap and stacks after a collection.",
-			who:     append([]string{"script", "script-again"}, alone...),
+			who:     alone,
 			measure: measureRenewal(10_000, 5*time.Second),
 			columns: []column{
-				{"CPU ÷ script", "cpu-%", over("script")}, {"client CPU, %", "client-cpu-%", nil}, {"server CPU, %", "server-cpu-%", nil},
+				{"CPU, %", "cpu-%", nil}, {"client CPU, %", "client-cpu-%", nil}, {"server CPU, %", "server-cpu-%", nil},
 				{"goroutines/lock", "goroutines/lock", nil}, {"B/lock", "B/lock", nil}, {"requests/s", "requests/s", nil},
 				{"server's commands/s", "commands/s", nil}, {"lost", "lost", nil},
 			},
