@@ -31,6 +31,8 @@ var purposes = []purpose{
 		"Readers and writers take turns, so neither side starves. Here its writers were compared."},
 	{"writes that a paused holder must never overwrite", []string{"fairqueue", "luascript", "reentrant"}, false,
 		"With a store that refuses a fence smaller than the greatest it has seen. No lock alone suffices: a holder that was paused wakes up late, and writes."},
+	{"many contend for one lock", []string{"fairqueue"}, false,
+		"A process hands the lock on to its own waiters without asking Redis, in turns of 2 ms: see the rates of contention above."},
 	{"scripts are forbidden", []string{"ifeq", "setnxpx"}, true,
 		"They send none. ifeq takes Redis 8.4 or Valkey 9.0. The release and the extension of setnxpx are two steps each: keep the TTL far above the work, and renew."},
 	{"keys shared with redsync, redis-py, StackExchange.Redis …", []string{"luascript"}, false,

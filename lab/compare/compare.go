@@ -5,9 +5,8 @@
 // # How it is measured
 //
 // Guarantees are trials of the suite, held in this run. A trial for which the machine was too slow is
-// held again, alone. What is sent, and in how many round trips, is counted by the connections;
-// how many of these come one after another, by the time that a call takes where each
-// takes 20 ms. A strategy on several servers takes the first of them, and all counts are of
+// held again, alone. What is sent, and in how many round trips, is counted by the connections.
+// A strategy on several servers takes the first of them, and all counts are of
 // them together. For timings the strategies take turns, so that a machine that is slower
 // for a while is slower for all; the time that one caller needs is taken call by call next to a
 // PING, and divided by it. A second series of PINGs, divided by the first, shows the noise. A
@@ -276,30 +275,33 @@ func solo(c Config, r *Report, t timing) step {
 	}
 }
 
-func handingOff(c Config, r *Report, t timing) []step {
-	var steps []step
-	all := make([]handOffs, len(c.Variants))
+// A measurement is taken in rounds.
+type measurement interface {
+	round(ctx context.Context, warm, d time.Duration) error
+	finish(s *Column, ping *Ping) error // puts the result into the column
+}
+
+// inTurns are the steps in which the strategies take turns, so many rounds each.
+func inTurns(c Config, r *Report, t timing, what, doing string, of func([]*redistest.Server, subjects.Variant) measurement) (steps []step) {
+	var all []measurement
+	for _, v := range c.Variants {
+		all = append(all, of(c.Servers[:v.Servers], v))
+	}
 	for round := range t.rounds {
 		for i, v := range c.Variants {
 			steps = append(steps, step{
-				doing: v.Name + ": hand-off from process to process",
+				doing: v.Name + ": " + doing,
 				about: t.warmUp() + t.round(),
 				run: func(ctx context.Context, _ func(float64, string)) error {
-					o, s := &all[i], &r.Strategies[i]
-					if o.h == nil {
-						*o = handOffs{servers: c.Servers[:v.Servers], v: v, h: histogram()}
-					}
-					if s.failed(MeasuringHandOff) {
+					s := &r.Strategies[i]
+					if s.failed(what) {
 						return nil
 					}
-					err := o.round(ctx, t.warmUp(), t.round())
-					if err == nil && o.h.TotalCount() == 0 && round == t.rounds-1 {
-						err = errors.New("no hand-off in the time given: try a longer --duration")
-					}
-					s.note(ctx, MeasuringHandOff, err)
+					err := all[i].round(ctx, t.warmUp(), t.round())
 					if err == nil && round == t.rounds-1 {
-						s.HandOff = o.result(r.Ping)
+						err = all[i].finish(s, r.Ping)
 					}
+					s.note(ctx, what, err)
 					return nil
 				},
 			})
@@ -308,33 +310,17 @@ func handingOff(c Config, r *Report, t timing) []step {
 	return steps
 }
 
-func contending(c Config, r *Report, t timing) []step {
-	var steps []step
+func handingOff(c Config, r *Report, t timing) []step {
+	return inTurns(c, r, t, MeasuringHandOff, "hand-off from process to process", func(servers []*redistest.Server, v subjects.Variant) measurement {
+		return &handOffs{servers: servers, v: v, h: histogram()}
+	})
+}
+
+func contending(c Config, r *Report, t timing) (steps []step) {
 	for _, n := range Contenders {
-		all := make([]contention, len(c.Variants))
-		for round := range t.rounds {
-			for i, v := range c.Variants {
-				steps = append(steps, step{
-					doing: fmt.Sprintf("%s: %d contending", v.Name, n),
-					about: t.warmUp() + t.round(),
-					run: func(ctx context.Context, _ func(float64, string)) error {
-						k, s := &all[i], &r.Strategies[i]
-						if k.got == nil {
-							*k = contention{servers: c.Servers[:v.Servers], v: v, got: make([]int64, n)}
-						}
-						if s.failed(MeasuringContention) {
-							return nil
-						}
-						err := k.round(ctx, t.warmUp(), t.round())
-						s.note(ctx, MeasuringContention, err)
-						if err == nil && round == t.rounds-1 {
-							s.Contention = append(s.Contention, k.result())
-						}
-						return nil
-					},
-				})
-			}
-		}
+		steps = append(steps, inTurns(c, r, t, MeasuringContention, fmt.Sprintf("%d contending", n), func(servers []*redistest.Server, v subjects.Variant) measurement {
+			return &contention{servers: servers, v: v, got: make([]int64, n)}
+		})...)
 	}
 	return steps
 }

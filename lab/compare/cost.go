@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -25,13 +24,6 @@ const (
 	// costRounds is how often each call is counted: once would do, if it were
 	// certain that nothing else is ever sent.
 	costRounds = 20
-
-	// farRounds is how often each call is timed on a network on which a round trip
-	// takes nearest, or more, where it takes long anyhow, up to farthest: then a call's
-	// many are still within its time-out. In one round at least what the machine adds
-	// to a call is far less than that.
-	farRounds         = 5
-	nearest, farthest = 20 * time.Millisecond, 100 * time.Millisecond
 
 	// mostKeys is how many keys a server may have to be looked through for what a
 	// lock leaves behind: somebody may use it.
@@ -53,16 +45,13 @@ func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) 
 			if err := call(ctx); err != nil {
 				return nil, err
 			}
-			m.settle(ctx, len(servers), standstill)
+			m.settle(ctx, len(servers))
 			if i >= 0 {
 				all[k].add(m.take())
 			}
 		}
 	}
 	c := &Cost{Acquire: all[0].each(costRounds), HeldTry: all[1].each(costRounds), Release: all[2].each(costRounds)}
-	if err := sequential(ctx, servers, v, c); err != nil {
-		return nil, err
-	}
 	c.KeysLeft, err = left(ctx, servers, p.holder)
 	return c, err
 }
@@ -122,50 +111,6 @@ func (p *players) try(ctx context.Context) error {
 }
 
 func (p *players) release(ctx context.Context) error { return p.lease.Release(ctx) }
-
-// sequential finds out how many round trips of a call come one after another, which no
-// count tells where there are several servers: it makes the network so slow that
-// they alone decide how long the call takes.
-func sequential(ctx context.Context, servers []*redistest.Server, v subjects.Variant, c *Cost) error {
-	trip := nearest
-	if err := each(ctx, servers, func(conn redis.Conn) error {
-		quickest := farthest
-		for range farRounds {
-			began := time.Now()
-			if _, err := redis.DoContext(conn, ctx, "PING"); err != nil {
-				return err
-			}
-			quickest = min(quickest, time.Since(began))
-		}
-		trip = min(max(trip, 4*quickest), farthest)
-		return nil
-	}); err != nil {
-		return err
-	}
-	m := meter{trip: trip}
-	p, err := enlist(v, servers, &m)
-	if err != nil {
-		return err
-	}
-	defer p.end(ctx)
-	var least [3]time.Duration
-	for i := -1; i < farRounds; i++ { // the first dials, and loads scripts
-		for k, call := range p.calls() {
-			began := time.Now()
-			if err := call(ctx); err != nil {
-				return err
-			}
-			if took := time.Since(began); i == 0 || took < least[k] {
-				least[k] = took
-			}
-			m.settle(ctx, len(servers), trip)
-		}
-	}
-	for k, r := range []*Requests{&c.Acquire, &c.HeldTry, &c.Release} {
-		r.InTurn = int(least[k] / trip)
-	}
-	return nil
-}
 
 // left is how many keys stay of a lock; nil: not counted.
 func left(ctx context.Context, servers []*redistest.Server, st strategy.Strategy) (*int, error) {

@@ -3,10 +3,11 @@ package compare
 import (
 	"context"
 	"errors"
-	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -18,24 +19,19 @@ import (
 // A meter counts what clients send, command by command. The server's own count
 // would not do: it adds what scripts call, and on a shared server what others send.
 type meter struct {
-	// trip is how long every request's answer is kept back, as if the server were
-	// that far away.
-	trip time.Duration
-
 	mu    sync.Mutex
 	count sent
 }
 
 // sent is what was sent.
 type sent struct {
-	flushes  int64            // each is a round trip, or shares one
+	flushes  map[int]int64    // by server; each is a round trip, or shares one
 	commands map[string]int64 // by name
 	order    []string         // of the names, as first seen
 }
 
-func (s *sent) total() int64 {
-	var n int64
-	for _, k := range s.commands {
+func sum[K comparable](counts map[K]int64) (n int64) {
+	for _, k := range counts {
 		n += k
 	}
 	return n
@@ -43,31 +39,30 @@ func (s *sent) total() int64 {
 
 // each is the average of n calls.
 func (s *sent) each(n float64) Requests {
-	r := Requests{RoundTrips: float64(s.flushes) / n}
+	r := Requests{RoundTrips: float64(sum(s.flushes)) / n}
+	for _, k := range s.flushes {
+		r.InTurn = max(r.InTurn, int(math.Round(float64(k)/n)))
+	}
 	for _, name := range s.order {
 		r.Commands = append(r.Commands, Commands{Name: name, Times: float64(s.commands[name]) / n})
 	}
 	return r
 }
 
-func (m *meter) flushed() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.count.flushes++
-}
-
-func (m *meter) command(name string) {
-	if name == "" { // redigo's way to flush and read
-		return
-	}
-	name = strings.ToUpper(name)
+// add counts a command, and with flush what was waiting to be sent, too.
+func (m *meter) add(server int, command string, flush bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.count.commands == nil {
-		m.count.commands = map[string]int64{}
+		m.count = sent{flushes: map[int]int64{}, commands: map[string]int64{}}
 	}
-	if m.count.commands[name]++; m.count.commands[name] == 1 {
-		m.count.order = append(m.count.order, name)
+	if command = strings.ToUpper(command); command != "" { // redigo's way to flush and read
+		if m.count.commands[command]++; m.count.commands[command] == 1 {
+			m.count.order = append(m.count.order, command)
+		}
+	}
+	if flush {
+		m.count.flushes[server]++
 	}
 }
 
@@ -84,36 +79,38 @@ func (m *meter) take() sent {
 // answers as soon as a quorum has may still be sending to the others.
 const standstill = 3 * time.Millisecond
 
-// settle waits until nothing has been sent for this time. One server is never behind
+// settle waits until nothing has been sent for so long. One server is never behind
 // its caller.
-func (m *meter) settle(ctx context.Context, servers int, long time.Duration) {
+func (m *meter) settle(ctx context.Context, servers int) {
 	if servers == 1 {
 		return
 	}
 	for before := int64(-1); ctx.Err() == nil; {
 		m.mu.Lock()
-		now := m.count.flushes
+		now := sum(m.count.flushes)
 		m.mu.Unlock()
 		if now == before {
 			return
 		}
 		before = now
-		wait.For(ctx, long)
+		wait.For(ctx, standstill)
 	}
 }
 
 // add sums up. Names keep the order in which they were first seen.
 func (s *sent) add(t sent) {
-	s.flushes += t.flushes
 	if s.commands == nil {
-		s.commands = map[string]int64{}
+		s.flushes, s.commands = map[int]int64{}, map[string]int64{}
+	}
+	for server, n := range t.flushes {
+		s.flushes[server] += n
 	}
 	for _, name := range t.order {
 		if !slices.Contains(s.order, name) {
 			s.order = append(s.order, name)
 		}
 	}
-	for name, n := range maps.All(t.commands) {
+	for name, n := range t.commands {
 		s.commands[name] += n
 	}
 }
@@ -121,8 +118,8 @@ func (s *sent) add(t sent) {
 // pools are the servers' with every connection counted. They are to be closed by the
 // caller.
 func (m *meter) pools(servers []*redistest.Server) (pools []*redis.Pool, end func()) {
-	for _, s := range servers {
-		pools = append(pools, m.pool(s.Pool()))
+	for i, s := range servers {
+		pools = append(pools, m.pool(i, s.Pool()))
 	}
 	return pools, func() {
 		for _, p := range pools {
@@ -131,7 +128,7 @@ func (m *meter) pools(servers []*redistest.Server) (pools []*redis.Pool, end fun
 	}
 }
 
-func (m *meter) pool(p *redis.Pool) *redis.Pool {
+func (m *meter) pool(server int, p *redis.Pool) *redis.Pool {
 	return &redis.Pool{
 		MaxIdle:     p.MaxIdle,
 		IdleTimeout: p.IdleTimeout,
@@ -145,7 +142,7 @@ func (m *meter) pool(p *redis.Pool) *redis.Pool {
 				c.Close()
 				return nil, errors.New("compare: the connection has no time-outs or contexts, so it cannot be counted")
 			}
-			return &meteredConn{fullConn: full, m: m}, nil
+			return &meteredConn{fullConn: full, m: m, server: server}, nil
 		},
 	}
 }
@@ -166,88 +163,41 @@ type fullConn interface {
 
 type meteredConn struct {
 	fullConn
-	m *meter
-
-	mu      sync.Mutex
-	unsent  int         // commands in the buffer
-	answers []time.Time // when the answers to those sent are here, at the earliest
+	m      *meter
+	server int
+	unsent atomic.Bool // commands are in the buffer
 }
 
 func (c *meteredConn) Send(cmd string, args ...any) error {
-	c.m.command(cmd)
-	c.mu.Lock()
-	c.unsent++
-	c.mu.Unlock()
+	c.m.add(c.server, cmd, false)
+	c.unsent.Store(true)
 	return c.fullConn.Send(cmd, args...)
 }
 
 func (c *meteredConn) Flush() error {
-	c.m.flushed()
-	c.mu.Lock()
-	here := time.Now().Add(c.m.trip)
-	for ; c.unsent > 0; c.unsent-- {
-		c.answers = append(c.answers, here)
-	}
-	c.mu.Unlock()
+	c.unsent.Store(false)
+	c.m.add(c.server, "", true)
 	return c.fullConn.Flush()
 }
 
-// received keeps an answer back until the way is done. Nothing keeps back a
-// message, for which nobody asked.
-func (c *meteredConn) received() {
-	c.mu.Lock()
-	var here time.Time
-	if len(c.answers) > 0 {
-		here, c.answers = c.answers[0], c.answers[1:]
-	}
-	c.mu.Unlock()
-	time.Sleep(time.Until(here))
-}
-
-func (c *meteredConn) Receive() (any, error) {
-	defer c.received()
-	return c.fullConn.Receive()
-}
-
-func (c *meteredConn) ReceiveWithTimeout(limit time.Duration) (any, error) {
-	defer c.received()
-	return c.fullConn.ReceiveWithTimeout(limit)
-}
-
-func (c *meteredConn) ReceiveContext(ctx context.Context) (any, error) {
-	defer c.received()
-	return c.fullConn.ReceiveContext(ctx)
-}
-
-// did counts a request whose answer is read at once, and what was waiting to be
-// sent with it. The answer is here when the returned function returns.
-func (c *meteredConn) did(cmd string) (received func()) {
-	c.m.command(cmd)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var here time.Time
-	if len(c.answers) > 0 {
-		here = c.answers[len(c.answers)-1] // redigo reads these as well
-	}
-	if cmd != "" || c.unsent > 0 { // a pool sends nothing, to see whether something is left
-		c.m.flushed()
-		here = time.Now().Add(c.m.trip)
-	}
-	c.unsent, c.answers = 0, nil
-	return func() { time.Sleep(time.Until(here)) }
+// did counts a request whose answer is read at once, with what was waiting to be sent. A pool sends nothing, to see whether
+// something is left.
+func (c *meteredConn) did(cmd string) {
+	waiting := c.unsent.Swap(false)
+	c.m.add(c.server, cmd, cmd != "" || waiting)
 }
 
 func (c *meteredConn) Do(cmd string, args ...any) (any, error) {
-	defer c.did(cmd)()
+	c.did(cmd)
 	return c.fullConn.Do(cmd, args...)
 }
 
 func (c *meteredConn) DoWithTimeout(limit time.Duration, cmd string, args ...any) (any, error) {
-	defer c.did(cmd)()
+	c.did(cmd)
 	return c.fullConn.DoWithTimeout(limit, cmd, args...)
 }
 
 func (c *meteredConn) DoContext(ctx context.Context, cmd string, args ...any) (any, error) {
-	defer c.did(cmd)()
+	c.did(cmd)
 	return c.fullConn.DoContext(ctx, cmd, args...)
 }

@@ -123,8 +123,8 @@ type Cost struct {
 type Requests struct {
 	RoundTrips float64 `json:"round_trips"`
 
-	// InTurn is how many round trips come one after another, which is what the caller
-	// waits for: fewer than there are, where several servers are asked at once.
+	// InTurn is how many round trips there are to the server that gets most, which is what the caller waits for:
+	// several servers are asked at once, as the suite's property OneRound demands.
 	InTurn int `json:"round_trips_in_turn"`
 
 	Commands []Commands `json:"commands"` // in the order in which they are first sent

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -228,13 +227,16 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 	return errors.Join(errs...)
 }
 
-func (o *handOffs) result(ping *Ping) *HandOff {
+func (o *handOffs) finish(s *Column, ping *Ping) error {
 	l := latency(o.h)
-	r := &HandOff{Latency: l, Commands: float64(o.n.total()) / float64(l.Count)}
-	if ping != nil {
-		r.PerPing = l.P50 / ping.P50
+	if l.Count == 0 {
+		return errors.New("no hand-off in the time given: try a longer --duration")
 	}
-	return r
+	s.HandOff = &HandOff{Latency: l, Commands: float64(sum(o.n.commands)) / float64(l.Count)}
+	if ping != nil {
+		s.HandOff.PerPing = l.P50 / ping.P50
+	}
+	return nil
 }
 
 // contention measures n contenders for one name: each is a goroutine of one process
@@ -322,14 +324,15 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-func (c *contention) result() Contention {
-	return Contention{
+func (c *contention) finish(s *Column, _ *Ping) error {
+	s.Contention = append(s.Contention, Contention{
 		Contenders: len(c.got),
 		PerSecond:  median(c.rates),
 		Lowest:     slices.Min(c.rates),
 		Highest:    slices.Max(c.rates),
 		Jain:       jain(c.got),
-	}
+	})
+	return nil
 }
 
 // jain is Jain's fairness index, (Σx)² ÷ (n Σx²): 1, all got the same; 1/n, one got
@@ -346,17 +349,10 @@ func jain(xs []int64) float64 {
 	return sum * sum / (float64(len(xs)) * squares)
 }
 
+// median of an odd number of values.
 func median(xs []float64) float64 {
-	s := slices.Clone(xs)
-	slices.Sort(s)
-	switch n := len(s); {
-	case n == 0:
-		return math.NaN()
-	case n%2 == 1:
-		return s[n/2]
-	default:
-		return (s[n/2-1] + s[n/2]) / 2
-	}
+	s := slices.Sorted(slices.Values(xs))
+	return s[len(s)/2]
 }
 
 // afterwards is a context for cleaning up, which must be done also when ctx is over.

@@ -172,7 +172,7 @@ func (r *Report) How() string {
 		}
 	}
 	s := fmt.Sprintf("Guarantees are trials of the conformance suite, held in this run. "+
-		"Round trips were counted at the client's connections, and those one after another told from the others on a network made slow. "+
+		"Round trips were counted at the client's connections. "+
 		"Timings: %v each, after a warm-up, the strategies in turn. "+
 		"Contention: each contender is a goroutine of one process that acquires and releases one lock over and over, without holding it; "+
 		"fairness is Jain's index of their shares, 1 if all got the same, 1/n if one got all; rates are the median of %d rounds",

@@ -300,7 +300,7 @@ func TestSection(t *testing.T) {
 | fairqueue | 1.00 [1.00, 1.00] | – |
 | fairqueue@before (stuck in 1 of 2) | 1.00 | – |
 
-2 shortened repetitions, today; intervals cover the median with 50 %.
+Repetitions: 2, shortened; today; intervals cover the median with 50 %.
 `
 	if got := some().section("today", true); got != want {
 		t.Errorf("the section is\n%s\nwant\n%s", got, want)

@@ -12,11 +12,14 @@ func (o *outcome) section(on string, quick bool) string {
 	fmt.Fprintf(&b, "%s\n\n", o.about)
 	o.table(&b)
 	o.bases(&b)
-	short := ""
+	short, cover := "", ""
 	if quick {
-		short = " shortened"
+		short = ", shortened"
 	}
-	fmt.Fprintf(&b, "%d%s repetitions, %s; intervals cover the median with %.0f %%.\n", o.reps(), short, on, 100*summarize(make([]float64, o.reps())).cover)
+	if o.reps() > 1 {
+		cover = fmt.Sprintf("; intervals cover the median with %.0f %%", 100*summarize(make([]float64, o.reps())).cover)
+	}
+	fmt.Fprintf(&b, "Repetitions: %d%s; %s%s.\n", o.reps(), short, on, cover)
 	return b.String()
 }
 

@@ -412,30 +412,15 @@ func renewal(ctx context.Context, s *seat) (report, error) {
 	}
 	locks := make([]held, s.N)
 	used, routines := memory(), runtime.NumGoroutine()
-	errs := make(chan error, 64)
-	var next atomic.Int64
-	for range cap(errs) {
-		go func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= s.N {
-					errs <- nil
-					return
-				}
-				h, err := c.mutex(names[i]).acquire(ctx)
-				if err != nil {
-					errs <- err
-					return
-				}
-				c.keep(h)
-				locks[i] = h
-			}
-		}()
-	}
-	for range cap(errs) {
-		if err := <-errs; err != nil {
-			return report{}, err
+	if err := s.all(func(i int) error {
+		h, err := c.mutex(names[i]).acquire(ctx)
+		if err == nil {
+			c.keep(h)
+			locks[i] = h
 		}
+		return err
+	}); err != nil {
+		return report{}, err
 	}
 	time.Sleep(s.TTL + s.TTL/3) // see measureRenewal
 	used, routines = memory()-used, runtime.NumGoroutine()-routines
@@ -465,6 +450,22 @@ func renewal(ctx context.Context, s *seat) (report, error) {
 		"cpu-%":           100 * (own + after.server - before.server).Seconds() / took,
 		"lost":            float64(lost),
 	}}, err
+}
+
+// all does something with each of N names, with many at a time.
+func (s *seat) all(do func(i int) error) error {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, 64)
+	for w := range errs {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < s.N && errs[w] == nil; i = int(next.Add(1)) - 1 {
+				errs[w] = do(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // memory is what the heap and the stacks take when there is no garbage.
@@ -581,22 +582,7 @@ func names(ctx context.Context, s *seat) (report, error) {
 	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
 		return report{}, err
 	}
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	errs := make([]error, 64)
-	for w := range errs {
-		wg.Go(func() {
-			for errs[w] == nil {
-				i := int(next.Add(1)) - 1
-				if i >= s.N {
-					return
-				}
-				errs[w] = pair(ctx, c.mutex(s.name(i)))
-			}
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := s.all(func(i int) error { return pair(ctx, c.mutex(s.name(i))) }); err != nil {
 		return report{}, err
 	}
 	const stride = 7919 // a prime: all names come, not in the order of their first use

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,26 +51,6 @@ func TestFlashsaleJSON(t *testing.T) {
 	conn := s.Pool().Get()
 	defer conn.Close()
 	wantSwept(t, conn)
-}
-
-func TestFlashsaleEmbedded(t *testing.T) {
-	s := sale{servers: servers{embedded: true}, variants: slices.DeleteFunc(subjects.All(), func(v subjects.Variant) bool { return v.Name != "luascript" })}
-	out, err := printed(t, s.run)
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	for _, want := range []string{"redis: EMBEDDED ", "OVERSOLD with no lock: 30 orders for 10 goods", "EXACT with every lock",
-		"one atomic script and no lock", "THE TIMES ARE NOT COMPARABLE"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-	if n := strings.Count(out, "\nluascript "); n != 2 {
-		t.Errorf("luascript is there %d times, want blocking and non-blocking:\n%s", n, out)
-	}
-	if strings.Contains(out, "\x1b") {
-		t.Errorf("there are colours:\n%s", out)
-	}
 }
 
 // TestFlashsaleEnds: a signal ends it, and leaves no process and no key; also one that

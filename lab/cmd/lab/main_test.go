@@ -181,23 +181,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestEmbedded(t *testing.T) {
-	t.Parallel()
-	out, errs, code := clitest.Run(t, "compare", "--embedded", "--duration", "50ms", "--strategy", "luascript")
-	if code != 0 {
-		t.Fatalf("exit %d:\n%s%s", code, out, errs)
-	}
-	if !strings.HasPrefix(out, "redis: EMBEDDED ") {
-		t.Errorf("stdout begins %.60q, want the choice", out)
-	}
-	if n := strings.Count(out, "THE TIMINGS ARE NOT COMPARABLE"); n != 2 {
-		t.Errorf("the warning is there %d times, want above and below the table:\n%s", n, out)
-	}
-	if strings.Contains(out, "setnxpx") && strings.Contains(out, "blind") || strings.Contains(out, "\x1b") {
-		t.Errorf("want luascript alone, and no colours:\n%s", out)
-	}
-}
-
 // TestTooFewServers: with one server given, what takes more is left out, and refused
 // where it was asked for.
 func TestTooFewServers(t *testing.T) {
@@ -215,21 +198,12 @@ func TestTooFewServers(t *testing.T) {
 	}
 }
 
-// TestTooOldServers: a strategy whose commands the servers lack is refused where it was asked for, and left out
-// of what is compared by itself.
+// TestTooOldServers: a strategy whose commands the servers lack is refused where it was asked for.
 func TestTooOldServers(t *testing.T) {
 	t.Parallel()
 	out, errs, code := clitest.Run(t, "compare", "--embedded", "--strategy", "ifeq")
 	if code != 1 || !strings.Contains(errs, "ifeq takes servers that know DELEX or DELIFEQ") || strings.Contains(out, "GUARANTEES") {
 		t.Errorf("exit %d, on stderr %q, want 1, which commands it takes, and no table:\n%s", code, errs, out)
-	}
-	all, err := subjects.ComparedOn(t.Context(), []*redistest.Server{redistest.Shared(t)})
-	if i := slices.IndexFunc(all, func(v subjects.Variant) bool { return v.Name == "luascript" }); err != nil || i < 0 {
-		t.Errorf("ComparedOn() = %v, %v, want luascript, which every server can do", all, err)
-	}
-	known, err := redistest.Shared(t).Knows(t.Context(), "DELEX", "DELIFEQ")
-	if there := slices.ContainsFunc(all, func(v subjects.Variant) bool { return v.Name == "ifeq" }); err != nil || there != known {
-		t.Errorf("ComparedOn() has ifeq: %v, %v, want %v, as the server knows its commands", there, err, known)
 	}
 }
 
