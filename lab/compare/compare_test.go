@@ -104,12 +104,13 @@ func TestCost(t *testing.T) {
 		}{"acquire": {c.Acquire, w.acquire}, "release": {c.Release, w.release}, "held try": {c.HeldTry, w.held}} {
 			var commands []string
 			for _, k := range r.got.Commands {
-				if k.Times != float64(v.Servers) {
+				// Rounded: where a majority has sufficed, a slow machine sends the others a request in the time of the next call.
+				if math.Round(k.Times) != float64(v.Servers) {
 					t.Errorf("%s: %s sends %s %v times, want once to each server", name, what, k.Name, k.Times)
 				}
 				commands = append(commands, k.Name)
 			}
-			if r.got.RoundTrips != float64(r.want.trips*v.Servers) || r.got.InTurn != r.want.trips || !slices.Equal(commands, r.want.commands) {
+			if math.Round(r.got.RoundTrips) != float64(r.want.trips*v.Servers) || r.got.InTurn != r.want.trips || !slices.Equal(commands, r.want.commands) {
 				t.Errorf("%s: %s takes %v round trips, %d in turn, with %v, want %d in turn with %v", name, what, r.got.RoundTrips, r.got.InTurn, commands, r.want.trips, r.want.commands)
 			}
 		}

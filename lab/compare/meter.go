@@ -77,7 +77,7 @@ func (m *meter) take() sent {
 
 // standstill is how long nothing is sent, when nothing more will be: a strategy that
 // answers as soon as a quorum has may still be sending to the others.
-const standstill = 3 * time.Millisecond
+const standstill = 10 * time.Millisecond
 
 // settle waits until nothing has been sent for so long. One server is never behind
 // its caller.
