@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lockstrategies/locks/lab/lessons"
+	reports "github.com/lockstrategies/locks/lab/report"
 )
 
 // A board shows lessons as they are given: each act when it is over, or, where a reader says
@@ -45,7 +46,7 @@ func (b *board) Begins(t lessons.Trace) {
 	var s strings.Builder
 	if b.acts++; b.acts == 1 {
 		s.WriteString("\n" + heading(b.lesson, b.look) + b.look.prose("", b.lesson.Idea) + "\n" +
-			b.look.paint(strings.TrimRight(b.look.prose("", legendOfLines), "\n"), text.Faint) + "\n")
+			b.look.paint(strings.TrimRight(b.look.prose("", reports.Diagrams), "\n"), text.Faint) + "\n")
 	}
 	title := t.Title
 	if len(b.lesson.Acts) > 1 {
@@ -55,10 +56,6 @@ func (b *board) Begins(t lessons.Trace) {
 	b.drawing, b.actors, b.due = nil, 0, nil
 	b.write(s.String())
 }
-
-const legendOfLines = "Double line ║: believes it holds the lock. Dotted: paused (┇: and still believes it). ─: a command; ╌: a message, or a reply that " +
-	"comes later; ┼ ╫: it crosses a line. ━: a promise breaks. EVALSHA and EVAL: a script's name stands for its hash, or its text. " +
-	"In parentheses: a look from outside. Time in ms."
 
 // whereabouts says where the servers are, for readers who look at them meanwhile; again where they
 // are others, or have other names.

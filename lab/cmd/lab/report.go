@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
 	"path/filepath"
@@ -21,6 +19,7 @@ import (
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
+	reports "github.com/lockstrategies/locks/lab/report" // there is a report of inspect, too
 )
 
 // reporter is what the flags of report say.
@@ -96,69 +95,37 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, farm.Close()) }()
 
-	made, began := page{Version: cli.Version(), Command: p.command(), Imitation: farm.Kind() == redistest.Embedded, Legend: legendOfLines}, time.Now()
+	r := reports.Report{Version: cli.Version(), Command: p.command(), Made: time.Now(), Imitation: farm.Kind() == redistest.Embedded, Faults: faults.Groups()}
 	var failed error
-	if made.Lessons, failed, err = p.give(ctx, farm, stderr); err != nil {
+	if r.Lessons, failed, err = p.give(ctx, farm, stderr); err != nil {
 		return err
 	}
-	r, err := p.compare(ctx, farm, stderr)
-	if ctx.Err() != nil {
+	r.Comparison, err = p.compare(ctx, farm, stderr)
+	switch {
+	case ctx.Err() != nil:
 		return p.gaveUp(ctx, err)
+	case err != nil: // half a comparison would pass for one, but the lessons are whole
+		r.Comparison, r.Uncompared = nil, p.asAsked(err.Error())
+		failed = errors.Join(failed, fmt.Errorf("the strategies were not compared: %s", r.Uncompared))
 	}
-	if err != nil { // half a comparison would pass for one, but the lessons are whole
-		made.Compared = "Not compared: " + p.asAsked(err.Error())
-		failed = errors.Join(failed, fmt.Errorf("the strategies were not compared: %s", p.asAsked(err.Error())))
-	} else {
-		made.Compared = render(r, paper)
-		failed = errors.Join(failed, verdict(r))
-	}
-	made.Faults = renderFaults(faults.All(), paper)
-	made.Choice = p.asAsked(farm.Choice()) // the slow work may have shown that it must be another
-	made.Made = fmt.Sprintf("%s, in %v", began.UTC().Format("2 January 2006, 15:04 UTC"), time.Since(began).Round(time.Second))
-	text, err := made.html()
-	if err != nil {
+	r.Choice = p.asAsked(farm.Choice()) // the slow work may have shown that it must be another
+	r.Took = time.Since(r.Made)
+	var page bytes.Buffer
+	if err := reports.Write(&page, r); err != nil {
 		return err
 	}
 	if p.output == "-" {
-		_, err = cmd.OutOrStdout().Write(text)
-	} else if err = os.WriteFile(p.output, text, 0o644); err == nil {
+		_, err = cmd.OutOrStdout().Write(page.Bytes())
+	} else if err = os.WriteFile(p.output, page.Bytes(), 0o644); err == nil {
 		fmt.Fprintf(words, "%s is written: open it in a browser.\n", p.output)
 	}
+	if r.Comparison == nil {
+		return errors.Join(err, failed)
+	}
+	if all := surprises(r.Comparison); len(all) > 0 {
+		failed = errors.Join(failed, fmt.Errorf("%d of the trials and measurements ended as they should not: %s", len(all), strings.Join(all, "; ")))
+	}
 	return errors.Join(err, failed)
-}
-
-// A page is what the programs of the lab show in a terminal, as one page.
-type page struct {
-	Version, Command, Choice, Made string
-	Imitation                      bool // it was no real Redis, so times mean nothing
-	Legend                         string
-	Lessons                        []lessonPart
-	Compared, Faults               string
-}
-
-// A lessonPart is what came of a lesson, as far as it was given.
-type lessonPart struct {
-	lessons.Result
-	Why string // it was not given, or not to its end; empty: it was
-}
-
-// paper is how wide the page's text is.
-var paper = look{width: 100}
-
-// Text is an act as a terminal shows it.
-func (lessonPart) Text(t lessons.Trace) string {
-	return t.Diagram(paper.width, paper.style) + renderEnd(t, paper)
-}
-
-//go:embed page.html.tmpl
-var pageText string
-
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
-
-func (p page) html() ([]byte, error) {
-	var b bytes.Buffer
-	err := pageTemplate.Execute(&b, p)
-	return b.Bytes(), err
 }
 
 // command is what was asked for, without what may be secret or somebody's own.
@@ -180,7 +147,7 @@ const aboutALesson = 2 * time.Second
 
 // give gives the lessons. A lesson that these servers cannot play is no failure. One
 // that stopped before its end is; give goes on with the others.
-func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (played []lessonPart, failed, err error) {
+func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (played []reports.Lesson, failed, err error) {
 	school := lessons.Open(farm)
 	defer func() { err = errors.Join(err, school.Close()) }()
 	told := startProgress(stderr)
@@ -192,7 +159,7 @@ func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Wri
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
-		lesson := lessonPart{Result: result}
+		lesson := reports.Lesson{Result: result}
 		if e != nil {
 			lesson.Why = p.asAsked(e.Error())
 			if !errors.Is(e, redistest.ErrImpossible) {
