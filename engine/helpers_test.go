@@ -234,13 +234,6 @@ func calling(acquire func() (strategy.Lease, error)) *waiter {
 // bare hides what only some protocols can do.
 func bare(p driver.Protocol) driver.Protocol { return struct{ driver.Protocol }{p} }
 
-// noAdopt is a protocol without Adopt.
-type noAdopt struct{ driver.Protocol }
-
-func (noAdopt) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	return driver.Unsupported{}.Adopt(ctx, c, from)
-}
-
 // chaos loses, delays and refuses requests at random.
 func chaos(seed uint64) lockstest.Fault {
 	var mu sync.Mutex
@@ -306,9 +299,6 @@ type teller struct {
 	lockstest.Memory
 	watching func() // before the subscription
 	watched  func() // after it
-
-	mu  sync.Mutex
-	fns []func(driver.Notification)
 }
 
 func (p *teller) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
@@ -316,22 +306,10 @@ func (p *teller) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notif
 		p.watching()
 	}
 	stop, err := p.Memory.Watch(ctx, c, fn)
-	p.mu.Lock()
-	p.fns = append(p.fns, fn)
-	p.mu.Unlock()
 	if p.watched != nil {
 		p.watched()
 	}
 	return stop, err
-}
-
-// tell gives n to all who ever subscribed.
-func (p *teller) tell(n driver.Notification) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, fn := range p.fns {
-		fn(n)
-	}
 }
 
 // scriptedTeller is a scripted protocol whose servers would tell, but never do.

@@ -78,7 +78,7 @@ func TestNoSleeps(t *testing.T) {
 		bubble := strings.HasSuffix(f.path, "bench_test.go")
 		ast.Inspect(f.tree, func(n ast.Node) bool {
 			id, ok := n.(*ast.Ident)
-			bubble = bubble || ok && slices.Contains([]string{"synctest", "bubble", "Bubble"}, id.Name)
+			bubble = bubble || ok && slices.Contains([]string{"synctest", "bubble", "bubbles", "Bubble", "perRow", "stories"}, id.Name)
 			return true
 		})
 		if bubble {

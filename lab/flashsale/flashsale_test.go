@@ -281,7 +281,7 @@ func TestServerDown(t *testing.T) {
 // TestChildEnv: a child finds its parent's servers, and nothing that says otherwise.
 func TestChildEnv(t *testing.T) {
 	s := redistest.Nodes(t, 1)
-	got := childEnv([]string{"HOME=/h", "REDIS_ADDRS=a,b", "REDIS_KIND=docker", "REDIS_IMAGE=i", "REDIS_CACHE_DIR=/c"}, s)
+	got := childEnv([]string{"HOME=/h", "REDIS_ADDRS=a,b", "REDIS_KIND=docker", "REDIS_SERVER=s", "REDIS_CACHE_DIR=/c"}, s)
 	want := []string{"HOME=/h", "REDIS_CACHE_DIR=/c", "REDIS_ADDRS=" + s[0].URL(), "REDIS_KIND=given"}
 	if !slices.Equal(got, want) {
 		t.Errorf("childEnv() = %q, want %q", got, want)

@@ -65,7 +65,7 @@ func TestFaultsPlay(t *testing.T) {
 // TestFaultsNotPlayed: a strategy for which there is no server is reported as such, and not as
 // one that has failed.
 func TestFaultsNotPlayed(t *testing.T) {
-	for _, name := range []string{"REDIS_ADDRS", "REDIS_SERVER", "REDIS_IMAGE", "REDIS_PACKAGE"} {
+	for _, name := range []string{"REDIS_ADDRS", "REDIS_SERVER"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("REDIS_KIND", "embedded")
