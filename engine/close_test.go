@@ -42,7 +42,7 @@ func TestCallsAfterClose(t *testing.T) {
 	})
 }
 
-// What becomes of leases, requests and waits when the strategy is closed.
+// Tests what becomes of leases, requests and waits when the strategy is closed.
 func TestClose(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"leases that are held lapse with their TTL": func(t *testing.T) {

@@ -126,7 +126,7 @@ func (f foreign) Acquire(ctx context.Context) (strategy.Lease, error) {
 	return lease, err
 }
 
-// How long Do waits, works and holds.
+// Tests how long Do waits, works and holds.
 func TestDo(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"what bounds the wait is over with the wait, and work that fn has left behind before the release": func(t *testing.T) {

@@ -442,7 +442,7 @@ func TestRequestsPerAcquisition(t *testing.T) {
 	})
 }
 
-// contend lets so many contenders of each process acquire the lock so often, and hold it for so long.
+// contend lets so many contenders of each process acquire the lock for this number of rounds, and hold it for this time.
 func contend(t *testing.T, processes []strategy.Strategy, contenders, rounds int, hold time.Duration) {
 	t.Helper()
 	var all sync.WaitGroup

@@ -151,7 +151,7 @@ func TestDeadlinesDoNotWaitForRenewals(t *testing.T) {
 	})
 }
 
-// How one lease, or a few, are kept alive.
+// Tests how one lease, or a few, are kept alive.
 func TestKeepAlive(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"it does no I/O, and nothing is renewed without it": func(t *testing.T) {

@@ -29,7 +29,7 @@ func TestDeadlineIsMonotonic(t *testing.T) {
 	}
 }
 
-// What a lease makes of the answers of the servers, and of the clock.
+// Tests what a lease makes of the answers of the servers, and of the clock.
 func TestLease(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"a protocol may know better when the servers began to count, and for how long": func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestExtendFails(t *testing.T) {
 	})
 }
 
-// How a lease ends by its user's wish.
+// Tests how a lease ends by its user's wish.
 func TestRelease(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"nothing comes after it": func(t *testing.T) {

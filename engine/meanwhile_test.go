@@ -11,7 +11,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The head gets a permit from its own process while its request is under way. What that request gets is for the next waiter. If nobody
+// The head gets a permit from its own process while its request is under way. A grant of that request is for the next waiter. If nobody
 // waits any more, the servers get it back.
 func TestHandedWhileItAsks(t *testing.T) {
 	for what, c := range map[string]struct {

@@ -392,7 +392,7 @@ func TestHandOverLimit(t *testing.T) {
 	})
 }
 
-// What a direct grant, a plain grant and a place in the queue have in common.
+// Tests what a direct grant, a plain grant and a place in the queue have in common.
 func TestTwins(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"a direct grant for the whole TTL is extended, too: only a message says that it was made": func(t *testing.T) {

@@ -180,7 +180,7 @@ func TestPartialUndo(t *testing.T) {
 	})
 }
 
-// What a protocol lacks is an error that says so, and nothing is left under way.
+// A call for which the protocol has no method returns an error that says so, and leaves nothing under way.
 func TestUnsupported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, &scripted{}, strategy.Options{})

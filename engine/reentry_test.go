@@ -36,7 +36,7 @@ func reentrant() *lockstest.Memory {
 // hours is a pause between questions that is longer than any test waits.
 func hours(int) time.Duration { return time.Hour }
 
-// How owners that wait get in.
+// Tests how owners that wait get in.
 func TestReentry(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
 		"who was refused only for the sake of a line asks again when that has gone": func(t *testing.T) {

@@ -1,4 +1,4 @@
-// What the tests of single leases, attempts and moments begin with, and how they judge.
+// The set-up of the tests of single leases, attempts and moments, and how they judge.
 package engine_test
 
 import (

@@ -163,7 +163,7 @@ func TestAllFails(t *testing.T) {
 	panics := &fakeLock{name: "b", lease: func(context.Context) (strategy.Lease, error) { panic("b") }}
 	defer func() {
 		if recover() != "b" {
-			t.Error("b's panic is not told")
+			t.Error("b's panic did not come")
 		}
 		released()
 	}()

@@ -67,7 +67,7 @@ func pools(servers []*redistest.Server) []*redis.Pool {
 	return ps
 }
 
-// open returns a strategy on some of the servers, by their numbers; nil: on all. What it sends to others is lost.
+// open returns a strategy on some of the servers, by their numbers; nil: on all. Its requests to others are lost.
 func open(t *testing.T, servers []*redistest.Server, some []int, options ...redlock.Option) strategy.Strategy {
 	t.Helper()
 	nodes := locktest.Nodes(pools(servers)...)

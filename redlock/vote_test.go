@@ -484,7 +484,7 @@ func leaving(left *atomic.Int64, broken, late bool) func(context.Context, func([
 }
 
 // TestWatchWithoutQuorum: a watch ends, and says so, if too few subscriptions last until a quorum has confirmed. One that is
-// broken when it is confirmed takes nothing from the others. What a minority would tell may be missed.
+// broken when it is confirmed takes nothing from the others. Messages of a minority may be missed.
 func TestWatchWithoutQuorum(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fakes, nodes := newFakes(3)
@@ -886,7 +886,7 @@ func TestValidityLessDrift(t *testing.T) {
 	}
 }
 
-// fencing are nodes with counters that answer after so long.
+// fencing are nodes with counters that answer after this time.
 func fencing(n int, answer time.Duration) (fakes []*fake, nodes []driver.Node) {
 	fakes, nodes = newFakes(n)
 	for _, f := range fakes {

@@ -87,8 +87,8 @@ func (s *stage) gate(args []any) chan struct{} {
 	return s.gates[fmt.Sprint(args...)]
 }
 
-// shut has a writer wait at this text. Who asks from now on waits in the queue behind it, until open lets the text be
-// written.
+// shut has a writer wait at this text. A caller that asks from now on waits in the queue behind it, until open lets the
+// text be written.
 func (s *stage) shut(text string) (open func()) {
 	s.Helper()
 	if len(s.gates) == 0 {
@@ -457,7 +457,7 @@ func TestJointReplyIsNotForAll(t *testing.T) {
 
 func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)) }
 
-// Who is refused because of another's keys is asked for alone; any other refusal is everybody's.
+// A request that is refused because of another's keys is sent again alone. Any other refusal is everybody's.
 func TestJointRefusal(t *testing.T) {
 	t.Parallel()
 	all, one := together(0, 1, 2), each(0, 1, 2)
@@ -511,7 +511,7 @@ func TestJointRefusal(t *testing.T) {
 			}
 		})
 	}
-	// Who is refused by a replica is sent again, alone of those who shared the command, on another connection.
+	// A request that a replica refuses is sent again, alone of those who shared the command, on another connection.
 	const readOnly = "-READONLY You can't write against a read only replica.\r\n"
 	for refused, said := range map[int]string{3: readOnly, 1: "*3\r\n:7\r\n" + readOnly + ":7\r\n"} {
 		bubbled(t, fmt.Sprint("READONLY of ", refused), func(t *testing.T) {

@@ -182,8 +182,8 @@ func TestReplyIsReadLate(t *testing.T) {
 	}
 }
 
-// What has come counts for a while: a server that sends a reply byte by byte does not get all the time that it wants, and
-// each reply has its own. What has been read counts until it is delivered. Where nothing is in flight nobody looks.
+// Bytes that have come count for a while: a server that sends a reply byte by byte does not get all the time that it wants, and
+// each reply has its own. Bytes that were read count until it is delivered. Where nothing is in flight nobody looks.
 func TestLooksAreLimited(t *testing.T) {
 	t.Parallel()
 	for _, always := range []bool{true, false} { // or at the first look only

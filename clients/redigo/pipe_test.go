@@ -104,7 +104,7 @@ func TestEachLeavesWhenDue(t *testing.T) {
 	})
 }
 
-// An op that is queued when its caller leaves is never sent; the answer of the dial is of use to who has stayed.
+// An op that is queued when its caller leaves is never sent; the answer of the dial is of use to those who have stayed.
 func TestQueuedCallThatLeftIsNeverSent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})

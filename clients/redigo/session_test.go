@@ -43,7 +43,7 @@ func TestSessionOfABusyPool(t *testing.T) {
 	})
 }
 
-// What comes when its session has left goes back to the pool.
+// A connection that comes when its session has left goes back to the pool.
 func TestSessionLeavesAHangingDial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let, f := make(chan struct{}), nodetest.NewInMemory(t, (*nodetest.Conn).Plain)

@@ -168,9 +168,9 @@ var routes = []route{
 	{name: "it may not tell", call: getK, says: []say{{to: "a:1 CLUSTER", reply: "-NOPERM no", times: ever}, {to: "a:1 GET", reply: movedB, times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 GET k, b:1 GET k", reply: "OK"},
 
-	{name: "the layout is not told by then", call: getK, says: []say{{to: "a:1 CLUSTER", reply: silence, times: ever}},
+	{name: "no layout comes by then", call: getK, says: []say{{to: "a:1 CLUSTER", reply: silence, times: ever}},
 		log: "a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "the server of the slot is not known", elapsed: time.Second},
-	{name: "the layout is not told before the caller goes", call: within(time.Second/2, getK), says: []say{{to: "a:1 CLUSTER", reply: silence, times: ever}},
+	{name: "no layout comes before the caller goes", call: within(time.Second/2, getK), says: []say{{to: "a:1 CLUSTER", reply: silence, times: ever}},
 		log: "a:1 CLUSTER SLOTS", is: []error{strategy.ErrUnsent}, words: "the server of the slot is not known", elapsed: time.Second / 2},
 	{name: "what order needs is forbidden", call: getK, says: []say{{to: "a:1 CLIENT KILL", reply: "-NOPERM no", times: ever}},
 		log: "a:1 CLUSTER SLOTS, a:1 GET k", reply: "OK", moved: true},

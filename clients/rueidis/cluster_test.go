@@ -49,7 +49,7 @@ func TestClusterKeepsNoOrderAndSaysSo(t *testing.T) {
 	if n.Ordered() || !strings.HasPrefix(n.Name(), "cluster of ") {
 		t.Errorf("Ordered() = %v before the first request, Name() = %s, want false, and a cluster's", n.Ordered(), n.Name())
 	}
-	// Every key is found at once: nobody has to say that it has moved. What has no key is asked of anybody.
+	// Every key is found at once: nobody has to say that it has moved. A command without a key goes to any server.
 	for i := range 50 {
 		key := fmt.Sprint("k", i)
 		_, err := n.Do(t.Context(), soon(), "SET", key, key)

@@ -205,8 +205,8 @@ func (l elsewhere) Deadline() time.Time {
 	return time.Date(2026, 1, 2, 8, 49, 5, 678e6, time.FixedZone("Asia/Kathmandu", 5*3600+45*60))
 }
 
-// TestExecEnvironmentOfAnother: nothing is left of an exec around this one, whatever that had, and the deadline is UTC. What
-// says how to reach Redis stays, or goes with --no-redis-env.
+// TestExecEnvironmentOfAnother: nothing is left of an exec around this one, whatever that had, and the deadline is UTC. The
+// variables that say how to reach Redis stay, or go with --no-redis-env.
 func TestExecEnvironmentOfAnother(t *testing.T) {
 	for _, name := range []string{"LOCKS_NAME", "LOCKS_TOKEN", "LOCKS_FENCE", "LOCKS_DEADLINE", "LOCKS_NAMES", "REDIS_OTHER", redisVar} {
 		t.Setenv(name, "others'")

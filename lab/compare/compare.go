@@ -5,7 +5,7 @@
 // # How it is measured
 //
 // Guarantees are trials of the suite, held in this run. A trial for which the machine was too slow is
-// held again, alone. What is sent, and in how many round trips, is counted by the connections.
+// held again, alone. The connections count the requests and their round trips.
 // A strategy on several servers takes the first of them, and all counts are of
 // them together. For timings the strategies take turns, so that a machine that is slower
 // for a while is slower for all; the time that one caller needs is taken call by call next to a

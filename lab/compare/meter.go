@@ -79,7 +79,7 @@ func (m *meter) take() sent {
 // answers as soon as a quorum has may still be sending to the others.
 const standstill = 10 * time.Millisecond
 
-// settle waits until nothing has been sent for so long. One server is never behind
+// settle waits until nothing has been sent for this time. One server is never behind
 // its caller.
 func (m *meter) settle(ctx context.Context, servers int) {
 	if servers == 1 {

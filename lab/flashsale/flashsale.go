@@ -81,7 +81,7 @@ func Ways(variants []subjects.Variant, servers int) (ways, leftOut []Way) {
 			case isLeftOut(v):
 			case v.Servers <= servers:
 				ways = append(ways, w)
-			case form == Blocking: // told once
+			case form == Blocking: // reported once
 				w.Form = ""
 				leftOut = append(leftOut, w)
 			}
@@ -191,9 +191,9 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	var ways []Way
 	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
 	sold := slices.DeleteFunc(slices.Clone(c.Variants), isLeftOut)
-	told, err := subjects.Bootstrap(ctx, sold, c.Servers)
-	for _, s := range told {
-		j.Told = append(j.Told, slices.Index(c.Servers, s))
+	voters, err := subjects.Bootstrap(ctx, sold, c.Servers)
+	for _, s := range voters {
+		j.Voters = append(j.Voters, slices.Index(c.Servers, s))
 	}
 	var t team
 	defer func() {
@@ -232,7 +232,7 @@ const prefix = "flashsale-"
 type job struct {
 	Way             Way
 	Run, Sale       string // what all keys of the run have in them, and those of this sale
-	Told            []int  // the servers that were told to vote, for the time of the run
+	Voters          []int  // the servers that vote for the time of the run, by their guards
 	Process         int    // which of the children this is
 	Think, Patience time.Duration
 }
@@ -296,11 +296,11 @@ func verdictOf(r *Result, agreed bool) Balance {
 func (j job) sweep(ctx context.Context, servers []*redistest.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
-	var told []*redistest.Server
-	for _, i := range j.Told {
-		told = append(told, servers[i])
+	var voters []*redistest.Server
+	for _, i := range j.Voters {
+		voters = append(voters, servers[i])
 	}
-	if err := subjects.UndoBootstrap(ctx, told); err != nil {
+	if err := subjects.UndoBootstrap(ctx, voters); err != nil {
 		return err
 	}
 	for _, s := range servers {

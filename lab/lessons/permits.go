@@ -53,7 +53,7 @@ func permitLessons() []Lesson {
 					s.redis().look("ZRANGE", s.key(), 0, -1)
 				}},
 			{Title: "package semaphore: the server's clock, and a TTL for each permit", play: (*Stage).permitsLapse},
-			// Who is served has a second to extend.
+			// A waiter that is served has a second to extend.
 			{Title: "package semaphore: a release serves the first who waits, and so does a raise of the limit", Timed: true,
 				cast: "A B C D ops", play: (*Stage).permitsServe},
 		},

@@ -47,7 +47,7 @@ func readerLessons() []Lesson {
 			{Title: "one TTL for all readers: those who live keep a dead one in", lists: []string{"share_read", "share_write"},
 				cast: "R1 R2 W", play: (*Stage).zombie},
 			{Title: "readers come in whenever others read: the writer starves", cast: "R1 R2 W", play: (*Stage).starves},
-			// Who is served has a second to extend.
+			// A waiter that is served has a second to extend.
 			{Title: "package rwlock: readers and writers take turns", Timed: true, cast: "R1 R2 R3 W", play: (*Stage).alternate},
 			{Title: "package rwlock: each reader has a TTL of its own", cast: "R1 R2 W", play: (*Stage).readerLapses},
 			{Title: "package rwlock: a writer becomes a reader, and nobody writes in between", Timed: true,

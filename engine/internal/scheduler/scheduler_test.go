@@ -61,7 +61,7 @@ func (l *log) check(t *testing.T, want ...string) {
 }
 
 // TestDue: each item is due at its time. One that may be early joins an earlier run, and one that was removed or moved is not
-// due at its old time. Whichever item leaves a batch, the others stay in it, and may leave it, too. With the last one the timer
+// due at its old time. After any item has left a batch, the others stay in it, and may leave it, too. With the last one the timer
 // stops, and what is set next has its own time.
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// TestItems: those of all batches that are in. What has left keeps no memory, although its batch and the heap of batches stay.
+// TestItems: those of all batches that are in. Items that have left keep no memory, although its batch and the heap of batches stay.
 func TestItems(t *testing.T) {
 	s, start := New[*item](func() {}), time.Now()
 	var items []*item
