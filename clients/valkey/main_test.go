@@ -5,7 +5,6 @@ package valkeynode
 
 import (
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -48,9 +47,7 @@ func newClient(t testing.TB, o valkey.ClientOption) valkey.Client {
 func optionsOf(t testing.TB, s *redistest.Server) valkey.ClientOption {
 	t.Helper()
 	o, err := valkey.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return o
 }
 
@@ -79,10 +76,4 @@ func echo(t *testing.T, n *node, text string) {
 	if got := fmt.Sprintf("%s", reply); err != nil || got != text {
 		t.Fatalf("ECHO %s = %s, %v", text, got, err)
 	}
-}
-
-// quick has a server looked for no longer than that.
-func quick(o valkey.ClientOption) valkey.ClientOption {
-	o.Dialer = net.Dialer{Timeout: time.Second}
-	return o
 }
