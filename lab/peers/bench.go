@@ -73,7 +73,7 @@ func (o *outcome) present() []string {
 func (b *bench) play(ctx context.Context, s scenario) (*outcome, error) {
 	o := &outcome{scenario: s, got: map[string][]values{}}
 	all := slices.DeleteFunc(slices.Clone(s.who), func(who string) bool {
-		return b.who != nil && kindOf(who) != floor && !slices.Contains(b.who, strings.TrimSuffix(who, atBefore))
+		return len(b.who) > 0 && kindOf(who) != floor && !slices.Contains(b.who, strings.TrimSuffix(who, atBefore))
 	})
 	if err := b.equip(ctx, s); err != nil {
 		return nil, err

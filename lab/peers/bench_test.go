@@ -177,10 +177,14 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// TestSharing: no lock admits more than it may.
+// TestSharing: without -who all take part, and no lock admits more than it may.
 func TestSharing(t *testing.T) {
+	f, err := parse([]string{"-quick"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := embedded(t)
-	b.quick = true
+	b.quick, b.who = f.quick, f.who
 	for _, s := range sharing() {
 		o, err := b.play(t.Context(), s)
 		if err != nil {
