@@ -126,10 +126,8 @@ func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err 
 		}
 		ln.full = held && c.Line != "" && a.Place == 0
 	}
-	t, given := ln.turn, w.lease != nil
-	if ln.turn = nil; given {
-		ln.out(w)
-	}
+	t := ln.turn
+	ln.turn = nil
 	if l == nil {
 		ln.on(refused)
 		return
@@ -137,9 +135,8 @@ func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err 
 	if t == nil {
 		t = newTurn()
 	}
-	if given {
+	if w.lease != nil { // handed to it meanwhile
 		ln.give(l)
-		w = nil
 	}
 	ln.gotHolds(w, l, t, a.Holds, max(a.Holds, 1) >= c.Holds)
 }

@@ -262,9 +262,10 @@ func (w *waiter) ask(ctx context.Context) (*lease, error) {
 			w.ln.report(w.c, err)
 		}
 	})
-	switch {
-	case given: // a share, meanwhile
+	if given { // a share, meanwhile
 		return nil, nil
+	}
+	switch {
 	case err == nil:
 		return l, nil
 	case !goesOn:
