@@ -192,7 +192,6 @@ func (ln *line) give(l *lease) {
 func (l *lease) hold(i int) *lease {
 	c := l.claim
 	c.Token = driver.HoldToken(c.Token, i)
-	c.Owner = c.Token
 	if c.Grant.Fence != 0 && !l.c.sharer.Groups(c.Share) {
 		c.Grant.Fence += uint64(i * max(c.Grant.Fences, 1))
 	}

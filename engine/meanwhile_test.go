@@ -87,7 +87,8 @@ func TestHandedWhileItAsks(t *testing.T) {
 	}
 }
 
-// With as many callers as there can be, nearly all permits are handed over within the process, although the head asks all the time.
+// With as many callers as there can be, nearly all permits are handed over within the process, although the head asks all the time. No
+// two holds have the same fence.
 func TestPermitsStayInUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const permits, callers, rounds, hold, way = 8, 64, 50, 200 * time.Microsecond, 50 * time.Microsecond
@@ -95,6 +96,7 @@ func TestPermitsStayInUse(t *testing.T) {
 		m.Intercept(slow(way, way))
 		s := permitsOf(t, &m, permits)
 		start := time.Now()
+		var fences sync.Map
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
@@ -103,6 +105,10 @@ func TestPermitsStayInUse(t *testing.T) {
 					if err != nil {
 						t.Errorf("Acquire = %v", err)
 						return
+					}
+					fence, _ := l.Fence()
+					if _, twice := fences.LoadOrStore(fence, true); twice {
+						t.Errorf("fence %d was issued twice", fence)
 					}
 					time.Sleep(hold)
 					release(t, l)
