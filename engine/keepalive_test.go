@@ -15,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/engine/internal/scheduler"
+	"github.com/lockstrategies/locks/internal/holdstart"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -170,6 +171,19 @@ func TestKeepAlive(t *testing.T) {
 			equal(t, "requests", m.Requests(), 2)
 			m.Intercept(nil)
 			release(t, lease)
+		},
+		"the bound counts from when all locks that were acquired as one are there": func(t *testing.T) {
+			_, _, s := served(t, strategy.Options{})
+			ctx, all := holdstart.With(bg)
+			lease, err := s.NewLock(name).Acquire(ctx)
+			is(t, "Acquire", err)
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			time.Sleep(2 * ttl)
+			all.Begin(time.Now())
+			start := time.Now()
+			is(t, "KeepAlive", lease.KeepAlive(ttl))
+			<-lease.Lost()
+			between(t, "it was held from that moment", time.Since(start), ttl-drift-ms, ttl)
 		},
 		"one lost reply does not cost the lease, however patient the operation time-out": func(t *testing.T) {
 			_, r, _, lease := holding(t, strategy.Options{OpTimeout: ttl - ms})
