@@ -172,6 +172,16 @@ func TestKeepAlive(t *testing.T) {
 			m.Intercept(nil)
 			release(t, lease)
 		},
+		"an Extend whose caller leaves before it is sent stops no renewal": func(t *testing.T) {
+			ctx, cancel := context.WithCancel(bg)
+			lease := take(t, open(t, &leaving{leave: cancel}, strategy.Options{}))
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			time.Sleep(ms)
+			is(t, "Extend", lease.Extend(ctx), strategy.ErrUnsent)
+			time.Sleep(10 * ttl)
+			is(t, "Err", lease.Err())
+			release(t, lease)
+		},
 		"the bound counts from when all locks that were acquired as one are there": func(t *testing.T) {
 			_, _, s := served(t, strategy.Options{})
 			ctx, all := holdstart.With(bg)
@@ -565,4 +575,16 @@ func TestBoundWhileTheServersCountBeyond(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		tell(t, r, lease)
 	})
+}
+
+// leaving is a server for which the caller of a single Extend leaves before the request is sent.
+type leaving struct {
+	lockstest.Memory
+	leave context.CancelFunc
+}
+
+func (p *leaving) Extend(context.Context, driver.Claim) (driver.Grant, error) {
+	time.Sleep(half) // a renewal is due meanwhile
+	p.leave()
+	return driver.Grant{}, lockstest.Unsent()
 }
