@@ -120,7 +120,7 @@ func (ln *line) mayHandOver(l *lease, c driver.Claim, w *waiter) bool {
 	if w.c != l.c || w.share != c.Share || !l.c.handsOver(c.Share) || l.turn.over() {
 		return false
 	}
-	if group := ln.all.byKey[lineKey{ln.key, true}]; group != nil && group != ln && len(group.waiters) > 0 {
+	if group := ln.all.byKey[lineKey{ln.key, true}]; group != nil && group != ln {
 		return false
 	}
 	return g.Fences > 1 && l.intact && !time.Now().After(g.Start.Add(g.TTL/2))

@@ -363,6 +363,24 @@ func TestWaitBehindItsOwnProcess(t *testing.T) {
 	})
 }
 
+// Where several names have one key, a waiter's error has the name of its own lock, also if another has asked.
+func TestNameOfAWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, _, s := served(t, strategy.Options{Key: func(string) string { return key }})
+		lease := takeNamed(t, s, "a")
+		ctx, cancel := context.WithTimeout(bg, op)
+		defer cancel()
+		go s.NewLock("b").Acquire(ctx)
+		synctest.Wait()
+		_, err := s.NewLock("c").Acquire(ctx)
+		var held *strategy.HeldError
+		if !errors.As(err, &held) || held.Name != "c" {
+			t.Errorf("Acquire of c behind b = %v, want that c is held", err)
+		}
+		release(t, lease)
+	})
+}
+
 // A lock is handed over for less than 2 ms, and in the first half of its TTL.
 func TestHandOverLimit(t *testing.T) {
 	type row struct {
