@@ -34,18 +34,25 @@ lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, 
 WIDE := -race -shuffle=on -p 4 -parallel 6 -timeout 15m
 LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setnxgetset ./lab/nemesis ./internal/testkit/rig ./docs/use/connecting
 
+# What make test leaves out.
+MORE := '^Test(ConformanceTwoDead|ConformanceLeastRightsOfAll|Guarantees)$$'
+
+# One go test for many modules keeps all processors busy.
+ALL := GOWORK=$(CURDIR)/.ci/all.work $(TEST) $(WIDE)
+
 test: ## run all tests, with the race detector, on real servers
 	@set -e; for m in . cmd/locks lab; do ( cd $$m; $(GO) mod download ); done
 	@$(GO) run -race ./internal/testkit/redistest/which
-	GOWORK=$(CURDIR)/.ci/test.work $(TEST) $(WIDE) -skip '^Test(ConformanceTwoDead|Guarantees)$$' $(LONG) ./... ./cmd/locks ./lab/...
+	$(ALL) -skip $(MORE) $(LONG) ./... ./cmd/locks ./lab/...
 
+# Two modules need a newer Go than the others.
 more: ## run what make test leaves out: the other modules, RedLock with two dead servers, least rights
-	@$(GO) mod download
+	@set -e; for m in . $(MODULES); do ( cd $$m; $(GO) mod download ); done
 	@$(GO) run -race ./internal/testkit/redistest/which
-	@set -e; for m in $(filter-out cmd/locks lab,$(MODULES)); do ( cd $$m; echo "module $$m"; $(TEST) $(WIDE) ./... ); done
-	$(TEST) $(WIDE) -run '^TestConformanceTwoDead$$' ./redlock
-	cd lab && $(TEST) $(WIDE) -run '^TestGuarantees$$' ./compare
-	$(TEST) -race -timeout 20m -run '^TestConformanceLeastRights$$' ./internal/testkit/subjects -all
+	$(ALL) $(patsubst %,./%/...,$(filter-out cmd/locks lab lab/peers .ci/release,$(MODULES)))
+	cd lab/peers && $(TEST) $(WIDE) ./...
+	cd .ci/release && $(TEST) $(WIDE) ./...
+	$(ALL) -run $(MORE) ./redlock ./lab/compare ./internal/testkit/subjects
 
 # One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
 # make test runs it from then on.

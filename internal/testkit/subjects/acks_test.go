@@ -161,7 +161,7 @@ func untilUndone(t *testing.T, s *redistest.Server, name string) {
 }
 
 // TestConformanceAcknowledged holds the suite on a variant that waits for a replica, and can do
-// everything; with -all on one of transactions, too. The others wait in the same way.
+// everything. The others wait in the same way.
 func TestConformanceAcknowledged(t *testing.T) {
 	const child = "LOCKS_SUBJECTS_PRIMARY" // set: the given server is the primary
 	var primary *redistest.Server
@@ -171,7 +171,7 @@ func TestConformanceAcknowledged(t *testing.T) {
 		primary, _ = pair(t)
 	}
 	for _, v := range acknowledged(byOne) {
-		if v.Name != "reentrant" && (v.Name != "setnxgetset-watch" || !*whole && os.Getenv(child) == "") {
+		if v.Name != "reentrant" {
 			continue
 		}
 		v.Except = maps.Clone(v.Except)

@@ -612,8 +612,6 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	}
 }
 
-var whole = flag.Bool("all", false, "hold the suite on every strategy as a user with the least rights, not only on fairqueue, and on transactions that a replica confirms")
-
 var update = flag.Bool("update", false, "write docs/data/rights.md again")
 
 // TestSecurityPage: docs/data/rights.md has the sets, and docs/run/security.md quotes one of them.
@@ -648,12 +646,15 @@ func TestRightsOfAll(t *testing.T) {
 
 // TestConformanceLeastRights holds the suite as a user that may do what is listed, and no
 // more. No server has refused anything, so nothing of it went a longer way.
-func TestConformanceLeastRights(t *testing.T) {
+func TestConformanceLeastRights(t *testing.T) { leastRights(t, "fairqueue") }
+
+// TestConformanceLeastRightsOfAll does so for the other strategies. make more runs it, make test does not.
+func TestConformanceLeastRightsOfAll(t *testing.T) {
+	leastRights(t, "setnxgetset", "setnxgetset-watch", "setnxpx", "ifeq", "luascript", "semaphore", "rwlock", "reentrant", "redlock-1", "redlock-fenced")
+}
+
+func leastRights(t *testing.T, names ...string) {
 	const child = "LOCKS_SUBJECTS_USER" // set: the user that is there already
-	names := []string{"fairqueue"}
-	if *whole || os.Getenv(child) != "" {
-		names = []string{"setnxgetset", "setnxgetset-watch", "setnxpx", "ifeq", "luascript", "fairqueue", "semaphore", "rwlock", "reentrant", "redlock-1", "redlock-fenced"}
-	}
 	for _, name := range names {
 		v, as := plainly(name), "suite-of-"+name
 		if existing := os.Getenv(child); existing != "" && existing != as {
