@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo lessons test more fuzz faults mutants soak editions check bench report release
 
-GO ?= go
+export GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
@@ -37,22 +37,22 @@ LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setn
 # What make test leaves out.
 MORE := '^Test(ConformanceTwoDead|ConformanceLeastRightsOfAll|Guarantees)$$'
 
-# One go test for many modules keeps all processors busy.
-ALL := GOWORK=$(CURDIR)/.ci/all.work $(TEST) $(WIDE)
+# One run for all modules keeps the processors busy. Two of them need a newer Go than the others.
+IN_ALL := GOWORK=$(CURDIR)/.ci/all.work
+NEWER := lab/peers .ci/release
+TOGETHER := $(patsubst %,./%/...,$(filter-out $(NEWER),$(MODULES)))
 
 test: ## run all tests, with the race detector, on real servers
 	@set -e; for m in . cmd/locks lab; do ( cd $$m; $(GO) mod download ); done
 	@$(GO) run -race ./internal/testkit/redistest/which
-	$(ALL) -skip $(MORE) $(LONG) ./... ./cmd/locks ./lab/...
+	$(IN_ALL) $(TEST) $(WIDE) -skip $(MORE) $(LONG) ./... ./cmd/locks ./lab/...
 
-# Two modules need a newer Go than the others.
 more: ## run what make test leaves out: the other modules, RedLock with two dead servers, least rights
 	@set -e; for m in . $(MODULES); do ( cd $$m; $(GO) mod download ); done
 	@$(GO) run -race ./internal/testkit/redistest/which
-	$(ALL) $(patsubst %,./%/...,$(filter-out cmd/locks lab lab/peers .ci/release,$(MODULES)))
-	cd lab/peers && $(TEST) $(WIDE) ./...
-	cd .ci/release && $(TEST) $(WIDE) ./...
-	$(ALL) -run $(MORE) ./redlock ./lab/compare ./internal/testkit/subjects
+	$(IN_ALL) $(TEST) $(WIDE) $(filter-out ./cmd/locks/... ./lab/...,$(TOGETHER))
+	@set -e; for m in $(NEWER); do ( cd $$m; echo "module $$m"; $(TEST) $(WIDE) ./... ); done
+	$(IN_ALL) $(TEST) $(WIDE) -run $(MORE) ./redlock ./lab/compare ./internal/testkit/subjects
 
 # One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
 # make test runs it from then on.
@@ -85,14 +85,11 @@ editions: ## the tests of all that speaks to servers on Redis 7.0, 8.0, 8.6, Val
 # the proxy has not got, so "go mod tidy" needs -e there.
 check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, directions of imports, the API
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool -modfile=.ci/tools/go.mod staticcheck ./...
+	$(GO) build -modfile=.ci/tools/go.mod -o bin/ tool
+	$(IN_ALL) .ci/lint ./... $(TOGETHER)
+	@set -e; for m in $(NEWER); do ( cd $$m; echo "module $$m"; $(CURDIR)/.ci/lint ./... ); done
+	@set -e; for m in . $(MODULES); do ( cd $$m; $(GO) build ./...; test $$m = lab/peers || $(GO) mod tidy -diff ); done
 	$(GO) tool -modfile=.ci/vale/go.mod vale --config .ci/vale/vale.ini --output line .
-	GO=$(GO) .ci/govulncheck
-	$(GO) mod tidy -diff
-	@set -e; for m in $(MODULES); do ( cd $$m; echo "module $$m"; \
-		$(GO) vet ./...; $(GO) tool -modfile=$(CURDIR)/.ci/tools/go.mod staticcheck ./...; GO=$(GO) $(CURDIR)/.ci/govulncheck; \
-		test $$m = lab/peers || $(GO) mod tidy -diff ); done
 	$(GO) test ./internal/layout
 	$(GO) run -C .ci/release . -api
 
