@@ -85,6 +85,24 @@ func (f Fault) Unanimous() bool {
 	return true
 }
 
+// Alike is the verdict of every strategy, if all have the same one: then the page needs no row for them.
+func (f Fault) Alike() (one *Verdict) {
+	for _, c := range Strategies() {
+		v := f.Cells[c.Name].Verdict
+		if one == nil {
+			one = &v
+		} else if *one != v {
+			return nil
+		}
+	}
+	return one
+}
+
+// Differs reports whether some fault of the group sets strategies apart.
+func (g Group) Differs() bool {
+	return slices.ContainsFunc(g.Faults, func(f Fault) bool { return f.Alike() == nil })
+}
+
 // Who names the columns in few words: most strategies by those that are missing, and variants by their option.
 func (x Finding) Who() string {
 	var in, out, names []string
