@@ -195,8 +195,8 @@ users in a file.
 
 ## What you may leave out
 
-| rules | of | without them |
-|---|---|---|
+| rules | without them |
+|---|---|
 `
 
 // RightsPage is docs/data/rights.md: the sets, and once for all of them what may be left out.
@@ -205,8 +205,7 @@ func RightsPage() string {
 	b.WriteString(rightsHead)
 	sets := AllRights()
 	for _, r := range costs(sets) {
-		rules := "`" + strings.Join(r.rules, "` `") + "`"
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.ReplaceAll(rules, "|", `\|`), among(sets, r.of), r.cost)
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.ReplaceAll(strings.Join(r.rules, " "), "|", `\|`), r.cost)
 	}
 	b.WriteString("\n## The lines\n")
 	for _, r := range sets {
@@ -225,64 +224,40 @@ func RightsPage() string {
 	return b.String()
 }
 
-// A costRow is a row of the page's table: rules that cost the same in the same sets.
+// A costRow is a row of the page's table: the rules whose lack costs the same.
 type costRow struct {
 	cost  string
 	rules []string
-	of    []string // titles
 }
 
-// costs returns the rows, those of one cost together, in the order in which the sets have them.
-func costs(sets []Rights) []costRow {
-	var order []Part   // each once
-	var first []string // each cost once
-	of := map[Part][]string{}
+// costs returns the rows. A rule that has several costs is followed by the sets in which it has this one.
+func costs(sets []Rights) (rows []costRow) {
+	of := map[string]map[string][]string{} // by rule and cost: titles
 	for _, r := range sets {
 		for _, p := range r.Parts {
 			if p.Cost == "" {
 				continue
 			}
-			p.Wait = 0
-			if of[p] == nil {
-				order = append(order, p)
+			i := slices.IndexFunc(rows, func(r costRow) bool { return r.cost == p.Cost })
+			if i < 0 {
+				rows, i = append(rows, costRow{cost: p.Cost}), len(rows)
 			}
-			if !slices.Contains(first, p.Cost) {
-				first = append(first, p.Cost)
+			if of[p.Rule] == nil {
+				of[p.Rule] = map[string][]string{}
 			}
-			of[p] = append(of[p], r.title())
+			if of[p.Rule][p.Cost] == nil {
+				rows[i].rules = append(rows[i].rules, p.Rule)
+			}
+			of[p.Rule][p.Cost] = append(of[p.Rule][p.Cost], r.title())
 		}
 	}
-	var rows []costRow
-	for _, cost := range first {
-		begin := len(rows)
-		for _, p := range order {
-			if p.Cost != cost {
-				continue
+	for _, row := range rows {
+		for i, rule := range row.rules {
+			row.rules[i] = "`" + rule + "`"
+			if len(of[rule]) > 1 {
+				row.rules[i] += " (" + strings.Join(of[rule][row.cost], ", ") + ")"
 			}
-			i := slices.IndexFunc(rows[begin:], func(r costRow) bool { return slices.Equal(r.of, of[p]) })
-			if i < 0 {
-				rows = append(rows, costRow{cost: cost, of: of[p]})
-				i = len(rows) - 1 - begin
-			}
-			rows[begin+i].rules = append(rows[begin+i].rules, p.Rule)
 		}
 	}
 	return rows
-}
-
-// among names some of the sets in few words.
-func among(sets []Rights, of []string) string {
-	var others []string
-	for _, r := range sets {
-		if !slices.Contains(of, r.title()) {
-			others = append(others, r.title())
-		}
-	}
-	switch {
-	case len(others) == 0:
-		return "all"
-	case len(others) < len(of):
-		return "all but " + strings.Join(others, ", ")
-	}
-	return strings.Join(of, ", ")
 }
