@@ -13,7 +13,7 @@ import (
 type Rights struct {
 	Variant string // its Name; also for the variants that Also names
 	Also    []string
-	Title   string // what users call it; empty: the Variant
+	Option  string // of the variant; its strategy's set comes before it. Empty: the set is the strategy's
 	Note    string // what else to know, for the docs; empty: nothing
 	Parts   []Part
 }
@@ -105,7 +105,7 @@ func AllRights() []Rights {
 			Parts: slices.Concat(needed(lockKey, "+getex", "+set", "+setnx", "+getset", "+del"), node),
 		},
 		{
-			Variant: "setnxgetset-watch", Title: "`setnxgetset` with `WithWatchTakeOver`",
+			Variant: "setnxgetset-watch", Option: "WithWatchTakeOver",
 			Parts: slices.Concat(needed(lockKey, "+getex", "+set", "+setnx", "+del", "+watch", "+multi", "+exec"),
 				optional(tidy, 0, "+unwatch", "+discard"), node),
 		},
@@ -152,11 +152,11 @@ func AllRights() []Rights {
 			Parts: slices.Concat(quorum, guard, told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
-			Variant: "redlock-fenced", Title: "`redlock` with `WithFences`", Note: "On each server. If `Options.FenceTTL` is negative, write `+persist` in place of `+pexpireat`.",
+			Variant: "redlock-fenced", Option: "WithFences", Note: "If `Options.FenceTTL` is negative, write `+persist` in place of `+pexpireat`.",
 			Parts: slices.Concat(quorum, guard, needed(fenceKey, "+hget", "+pexpireat"), told(strategy.WaitNotification, freeChan), without(node, "+info")),
 		},
 		{
-			Variant: "redlock-unguarded", Title: "`redlock` with `WithoutGuard`", Note: "On each server.",
+			Variant: "redlock-unguarded", Option: "WithoutGuard",
 			Parts: slices.Concat(quorum, told(strategy.WaitNotification, freeChan), node),
 		},
 	}
@@ -174,14 +174,6 @@ func RightsOf(variant string) (Rights, error) {
 		}
 	}
 	return Rights{}, fmt.Errorf("subjects: no rights are known of %q", variant)
-}
-
-// title is what users call the variant.
-func (r Rights) title() string {
-	if r.Title != "" {
-		return r.Title
-	}
-	return "`" + r.Variant + "`"
 }
 
 const rightsHead = `<!-- go test ./internal/testkit/subjects -run TestSecurityPage -update writes this page from rights.go -->
@@ -208,8 +200,14 @@ func RightsPage() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", strings.ReplaceAll(strings.Join(r.rules, " "), "|", `\|`), r.cost)
 	}
 	b.WriteString("\n## The lines\n")
+	var base Rights
 	for _, r := range sets {
-		fmt.Fprintf(&b, "\n### %s\n\n", r.title())
+		if r.Option != "" {
+			fmt.Fprintf(&b, "\nWith `%s` %s\n", r.Option, strings.TrimSpace(r.unlike(base)+" "+r.Note))
+			continue
+		}
+		base = r
+		fmt.Fprintf(&b, "\n### `%s`\n\n", r.Variant)
 		if r.Note != "" {
 			fmt.Fprintf(&b, "%s\n\n", r.Note)
 		}
@@ -224,6 +222,22 @@ func RightsPage() string {
 	return b.String()
 }
 
+// unlike says which rules the set has, and the base has not, and the other way round.
+func (r Rights) unlike(base Rights) string {
+	mine, its := strings.Fields(r.Line(true)), strings.Fields(base.Line(true))
+	var said []string
+	for _, d := range []struct {
+		do       string
+		of, less []string
+	}{{"add", mine, its}, {"leave out", its, mine}} {
+		only := slices.DeleteFunc(slices.Clone(d.of), func(rule string) bool { return slices.Contains(d.less, rule) })
+		if len(only) > 0 {
+			said = append(said, d.do+" `"+strings.Join(only, "` `")+"`")
+		}
+	}
+	return strings.Join(said, ", and ") + "."
+}
+
 // A costRow is a row of the page's table: the rules whose lack costs the same.
 type costRow struct {
 	cost  string
@@ -235,7 +249,7 @@ func costs(sets []Rights) (rows []costRow) {
 	of := map[string]map[string][]string{} // by rule and cost: titles
 	for _, r := range sets {
 		for _, p := range r.Parts {
-			if p.Cost == "" {
+			if p.Cost == "" || r.Option != "" {
 				continue
 			}
 			i := slices.IndexFunc(rows, func(r costRow) bool { return r.cost == p.Cost })
@@ -248,7 +262,7 @@ func costs(sets []Rights) (rows []costRow) {
 			if of[p.Rule][p.Cost] == nil {
 				rows[i].rules = append(rows[i].rules, p.Rule)
 			}
-			of[p.Rule][p.Cost] = append(of[p.Rule][p.Cost], r.title())
+			of[p.Rule][p.Cost] = append(of[p.Rule][p.Cost], "`"+r.Variant+"`")
 		}
 	}
 	for _, row := range rows {
