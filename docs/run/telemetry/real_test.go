@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -31,7 +32,7 @@ func TestOnRedis(t *testing.T) {
 	server := redistest.Shared(t)
 	pool := server.Pool()
 	var log bytes.Buffer
-	locks, err := Open(pool, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	locks, err := Open(redigonode.New(pool), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,12 +54,12 @@ func TestOnRedis(t *testing.T) {
 
 	told := c.exposition(registry)
 	for _, want := range []string{
-		`lock_acquire_duration_seconds_count{lock_strategy="luascript"} 4`,
-		`lock_acquire_duration_seconds_count{error_type="held",lock_strategy="luascript"} 3`,
-		`lock_active_leases{lock_strategy="luascript"} 0`,
-		`lock_attempts_total{error_type="held",lock_strategy="luascript"} 3`,
-		`lock_hold_duration_seconds_count{lock_strategy="luascript"} 3`,
-		`lock_losses_total{lock_loss_reason="missing",lock_strategy="luascript"} 1`,
+		`lock_acquire_duration_seconds_count{lock_strategy="fairqueue"} 4`,
+		`lock_acquire_duration_seconds_count{error_type="held",lock_strategy="fairqueue"} 3`,
+		`lock_active_leases{lock_strategy="fairqueue"} 0`,
+		`lock_attempts_total{error_type="held",lock_strategy="fairqueue"} 3`,
+		`lock_hold_duration_seconds_count{lock_strategy="fairqueue"} 3`,
+		`lock_losses_total{lock_loss_reason="missing",lock_strategy="fairqueue"} 1`,
 	} {
 		if !strings.Contains(told, want+"\n") {
 			t.Errorf("metrics\n%s\nwant %s", told, want)
