@@ -46,7 +46,7 @@
 //
 // Requests that callers make at the same time use a connection each, and not one packet. All these
 // connections are the pool's. If the rest of the program uses all of them (PoolSize), locks cannot
-// send, and a renewal comes too late. In docs/learn/faults.md the row "pool exhausted" is ○ for all
+// send, and a renewal comes too late. In docs/learn/faults.md "pool exhausted" is then ○ for all
 // strategies.
 //
 // A call whose ctx is cancelled after its request has left ends with the reply, or at its due
