@@ -3,7 +3,6 @@ module github.com/lockstrategies/locks/docs/run/telemetry
 go 1.25.0
 
 require (
-	github.com/gomodule/redigo v1.9.3
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/lockstrategies/locks v0.0.0
 	github.com/lockstrategies/locks/telemetry/lockotel v0.0.0
@@ -36,6 +35,7 @@ require (
 	github.com/go-viper/mapstructure/v2 v2.1.0 // indirect
 	github.com/gofrs/uuid/v5 v5.5.1 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
+	github.com/gomodule/redigo v1.9.3 // indirect
 	github.com/google/shlex v0.0.0-20191202100458-e7afc7fbc510 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/moby/docker-image-spec v1.3.1 // indirect
