@@ -1,6 +1,6 @@
-// Package sources has the lock of the articles that puts a time stamp into the value, with the lines that the
-// articles get wrong next to those that are right. docs/learn/sources.md has them in a table; a test shows what each does.
-package sources
+// Package articles has the lock of the articles that puts a time stamp into the value, with the lines that the
+// articles get wrong next to those that are right. docs/learn/articles.md has them in a table; a test shows what each does.
+package articles
 
 import (
 	"context"
@@ -62,6 +62,7 @@ func (r *redis) del(key string) {
 
 // lines are those that some article gets wrong.
 type lines struct {
+	stamp  func(time.Time) int64               // the time as the value says it
 	look   func(setnx int) bool                // whether somebody has the key, so that its stamp counts
 	lapsed func(until, now int64) bool         // whether the lock may be taken over
 	first  func(old *string, lapsed bool) bool // whether GETSET made this client the holder
@@ -71,6 +72,7 @@ type lines struct {
 }
 
 var right = lines{
+	stamp:  time.Time.UnixMilli,
 	look:   func(setnx int) bool { return setnx == 0 },
 	lapsed: func(until, now int64) bool { return until <= now },
 	first:  func(old *string, lapsed bool) bool { return old == nil || lapsed },
@@ -107,6 +109,9 @@ var mistakes = []mistake{
 	{"GETSET without the token", "NoGhost", func(l *lines) {
 		l.swap = func(_ string, until int64) string { return fmt.Sprintf("-%d", until) }
 	}},
+	{"a stamp in seconds", "DeadlineIsSafe", func(l *lines) {
+		l.stamp = time.Time.Unix
+	}},
 	{"strings compared as references", "ReleaseFrees", func(l *lines) {
 		l.equal = func(a, b string) bool { return unsafe.StringData(a) == unsafe.StringData(b) } // Java's a == b
 	}},
@@ -124,7 +129,7 @@ var _ driver.Protocol = stampLock{}
 
 func (l stampLock) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, err error) {
 	held := &strategy.HeldError{Name: c.Name}
-	until := time.Now().Add(c.TTL).UnixMilli()
+	until := l.stamp(time.Now().Add(c.TTL))
 	var setnx int
 	l.gate("SETNX", func() { setnx = l.setnx(c.Key, fmt.Sprintf("%s-%d", c.Token, until)) })
 	if !l.look(setnx) {
@@ -145,7 +150,7 @@ func (l stampLock) Acquire(_ context.Context, c driver.Claim) (g driver.Grant, e
 func (l stampLock) passed(value string) bool {
 	_, stamp := l.split(value)
 	until, err := strconv.ParseInt(stamp, 10, 64)
-	return err != nil || l.lapsed(until, time.Now().UnixMilli())
+	return err != nil || l.lapsed(until, l.stamp(time.Now()))
 }
 
 // Extend is GET, compare, GETSET.
@@ -153,7 +158,7 @@ func (l stampLock) Extend(_ context.Context, c driver.Claim) (g driver.Grant, er
 	if token := l.holder(c.Key); !l.equal(token, c.Token) {
 		return g, &strategy.LostError{Name: c.Name, Holder: token}
 	}
-	l.getset(c.Key, l.swap(c.Token, time.Now().Add(c.TTL).UnixMilli()))
+	l.getset(c.Key, l.swap(c.Token, l.stamp(time.Now().Add(c.TTL))))
 	return g, nil
 }
 

@@ -1,9 +1,11 @@
-// Tests that a flash sale leaves goods unsold if refused buyers go home. docs/learn/sources.md tells it. Time is fake.
-package sources
+// Tests what docs/learn/articles.md computes: a flash sale leaves goods unsold if refused buyers go home, and a wait that is too
+// short leaves processes without the lock. Time is fake.
+package articles
 
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +52,35 @@ func TestUnsold(t *testing.T) {
 		}
 		if left := sale(t, strategy.Lock.Acquire); left != 0 {
 			t.Errorf("buyers who wait leave %d goods, want 0", left)
+		}
+	})
+}
+
+// TestShortWait: of five that hold the lock for 2 s each, and wait for 5 s, three get it.
+func TestShortWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var server lockstest.Memory
+		var all sync.WaitGroup
+		var held atomic.Int32
+		for range 5 {
+			all.Go(func() {
+				locks, err := engine.New(&server, strategy.Options{TTL: 10 * time.Second})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer locks.Close()
+				_ = strategy.DoWithin(t.Context(), locks.NewLock("resource"), 5*time.Second, func(context.Context, strategy.Lease) error {
+					held.Add(1)
+					time.Sleep(2 * time.Second)
+					return nil
+				})
+			})
+		}
+		all.Wait()
+		if held.Load() != 3 {
+			t.Errorf("%d got the lock, want 3", held.Load())
 		}
 	})
 }
