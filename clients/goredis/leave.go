@@ -107,6 +107,9 @@ func (c *call) retry(try func() error) {
 // lend takes a connection of the pool, which leads to a primary. In a cluster, the server will say whose a
 // key is.
 func (c *call) lend() (conn *redis.Conn, err error) {
+	if c.n.to.many() {
+		return lent(c.client), nil
+	}
 	try := func() error {
 		conn = lent(c.client)
 		if err = c.hello(conn); err != nil {
@@ -115,11 +118,15 @@ func (c *call) lend() (conn *redis.Conn, err error) {
 		}
 		return err
 	}
-	if c.n.to.many() {
-		return lent(c.client), nil
+	if errors.Is(try(), strategy.ErrUnknown) && c.ended() == nil {
+		try() // it had ended at rest, and now the others of its age are closed
 	}
-	if ofReplica(try()) {
+	if ofReplica(err) {
 		c.retry(try)
+	}
+	var failed *strategy.ServerError
+	if errors.As(err, &failed) && failed.Kind == strategy.ErrUnknown {
+		err = c.failed(strategy.ErrUnsent, failed.Err) // not its kind: nothing was sent but the question
 	}
 	return conn, err
 }
@@ -127,15 +134,14 @@ func (c *call) lend() (conn *redis.Conn, err error) {
 // hello asks a server for its role. One that refuses to tell is taken for a primary.
 func (c *call) hello(conn *redis.Conn) error {
 	reply, err := c.run(conn, "HELLO", []any{nil})
-	var failed *strategy.ServerError
 	switch {
 	case err == nil && rediskit.Demoted(reply):
 		c.n.leave(c.client)
 		return c.failed(strategy.ErrRefused, errors.New("READONLY the server is a replica"))
-	case errors.As(err, &failed) && failed.Kind != strategy.ErrRefused:
-		return c.failed(strategy.ErrUnsent, failed.Err) // not its kind: nothing was sent but the question
+	case errors.Is(err, strategy.ErrRefused):
+		return nil
 	}
-	return nil
+	return err
 }
 
 // probeIdle makes sure that a connection has not ended at rest. go-redis looks for that itself, but cannot over
