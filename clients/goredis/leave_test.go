@@ -64,37 +64,20 @@ func set(ctx context.Context, n *node, due time.Time) error {
 	return second(n.Do(ctx, due, "SET", "k", "v"))
 }
 
-// TestSessionPassesOverTheDead: the pool may lend a connection of which it has not heard yet that it has ended. A session that
-// finds that out by its first question begins on a new one. It asks twice at most.
-func TestSessionPassesOverTheDead(t *testing.T) {
-	for what, dead := range map[string]int{"the server has restarted": 3, "the server hangs up on everybody": 100} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var restarted atomic.Bool
-				var asked atomic.Int32
-				n, _ := inMemory(t, func(c *nodetest.Conn, cmd []string) {
-					if restarted.Load() && c.ID <= dead {
-						asked.Add(1)
-						c.Close()
-						return
-					}
-					c.Plain(cmd)
-				})
-				idle(t, n, 3)
-				restarted.Store(true)
-				err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { return second(c.Do("GET", "k")) })
-				if dead == 3 && err != nil {
-					t.Errorf("Session = %v, want nil on a new connection", err)
-				}
-				if dead > 3 {
-					want(t, "Session", err, strategy.ErrUnsent)
-				}
-				if most := int32(2); asked.Load() > most {
-					t.Errorf("the session has asked %d times, want %d at most", asked.Load(), most)
-				}
-			})
+// TestServerHangsUp: a session whose first question a server does not answer asks once more, and then gives up.
+func TestServerHangsUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var asked atomic.Int32
+		n, _ := inMemory(t, func(c *nodetest.Conn, _ []string) {
+			asked.Add(1)
+			c.Close()
 		})
-	}
+		err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { t.Error("the session begins"); return nil })
+		want(t, "Session", err, strategy.ErrUnsent)
+		if asked.Load() != 2 {
+			t.Errorf("the session has asked %d times, want 2", asked.Load())
+		}
+	})
 }
 
 // TestSilentPool: whatever goes over one of many connections that are dead, and is not answered, what follows
