@@ -1,11 +1,11 @@
-# Everything here runs on a bare machine with Go: what it needs, it fetches.
+# Everything here runs on a bare machine with Go: what it needs, it fetches; "make model" says how to get it.
 # A server for the tests is looked for in this order: REDIS_ADDRS, Docker, a local
 # redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one,
 # and REDIS_SERVER=redis-7.0|redis-8.0|redis-8.6|valkey-8.1|valkey-9.1 a version; what else there
 # is, "go doc ./internal/testkit/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lessons test more fuzz faults mutants soak editions check bench report release
+.PHONY: help demo lessons model test more fuzz faults mutants soak editions check bench report release
 
 export GO ?= go
 TEST ?= $(GO) test
@@ -28,6 +28,9 @@ lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, 
 	@$(BUILDING)
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab lesson $(ARGS)
+
+model: ## have a model checker look for a history that breaks RedLock; it needs spin and cc; ARGS='-DDRIFT=0' for a variant
+	@$(GO) run ./docs/learn/model $(ARGS)
 
 # Tests mostly wait, so more of them go on at a time than there are processors; the packages that
 # take longest begin first. Of faults and nemesis this plays a slice: see the targets of these names.
