@@ -176,6 +176,14 @@ type Subject struct {
 	// Except maps the names of properties that this lock is known to lack to the
 	// reasons. Only scripted properties can be excepted.
 	Except map[string]string
+
+	// Patience is how long a trial waits for what must happen some time. 0: 20 s. Where TTLs are longer, it is, too.
+	Patience time.Duration
+
+	// Opens is called before a contender is opened, with its name in the history; Observe with each event of the
+	// history, as it happens. So a program can draw a trial together with what it knows itself. nil: nobody looks.
+	Opens   func(who string)
+	Observe func(Event)
 }
 
 // A Property is one thing that a lock guarantees.

@@ -173,6 +173,27 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
+// TestWatched: who looks at a trial hears of each contender and of each event, in order, and says how long it waits.
+func TestWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := subjectOn(&memory.Server{}, "correct")
+		var seen []string
+		s.Patience, s.Opens = 3*time.Second, func(who string) { seen = append(seen, who+" is opened") }
+		s.Observe = func(e Event) { seen = append(seen, e.Text) }
+		p := Property{Name: "Waits", Group: "none", Clause: "It comes.", check: func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			a.try().want(nil, "the lock is free").release()
+			b.try()
+			t.eventually("it comes", func() bool { return false })
+		}}
+		r := Check(t.Context(), s, p)
+		want := []string{"A is opened", "B is opened", "A.TryAcquire() = <nil>", "A.Release() = <nil>", "B.TryAcquire() = <nil>"}
+		if r.Status != Broken || !strings.Contains(r.Err.Error(), "not after 3s, want: it comes") || !slices.Equal(seen, want) {
+			t.Errorf("it saw %q, want %q, and then: %v", seen, want, r)
+		}
+	})
+}
+
 func TestTheWatchdogSaysWhereItHangs(t *testing.T) {
 	p := Property{Name: "Hangs", Group: "none", Clause: "It hangs.", check: hangForever}
 	r := check(t.Context(), subjectOn(&memory.Server{}, "correct"), p, limits{patience: time.Second, watchdog: 50 * time.Millisecond})

@@ -39,6 +39,8 @@ const maxHistory = 60
 
 // recorder writes a History. It is safe for concurrent use.
 type recorder struct {
+	observe func(Event) // nil: nobody looks
+
 	mu      sync.Mutex
 	began   time.Time
 	last    time.Time // of the latest event
@@ -51,6 +53,10 @@ func (r *recorder) add(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = time.Now()
+	e := Event{At: time.Since(r.began), Text: text, Times: 1}
+	if r.observe != nil {
+		r.observe(e)
+	}
 	if n := len(r.events); n > 0 && r.events[n-1].Text == text {
 		r.events[n-1].Times++
 		return
@@ -60,7 +66,7 @@ func (r *recorder) add(format string, args ...any) {
 		r.events = r.events[:maxHistory-1]
 		r.dropped++
 	}
-	r.events = append(r.events, Event{At: time.Since(r.began), Text: text, Times: 1})
+	r.events = append(r.events, e)
 }
 
 // quiet is for how long nothing has happened.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -62,7 +63,10 @@ const stall = 2 * time.Second
 
 func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdict {
 	for scale := time.Duration(1); ; scale *= 4 {
-		t := &trial{Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale, patience: limits.patience, lag: stall, last: scale == 16}
+		t := &trial{
+			Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale,
+			patience: cmp.Or(s.Patience*scale, limits.patience), lag: stall, last: scale == 16,
+		}
 		end := t.run(ctx, p.check, limits.watchdog*(scale+3)/4)
 		switch late := max(t.timers.worst(), t.answers.worst()); {
 		case !end.slow:
@@ -81,7 +85,7 @@ func (t *trial) run(ctx context.Context, check func(*trial), limit time.Duration
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t.ctx, t.cancel = ctx, cancel
-	t.rec.began = time.Now()
+	t.rec.began, t.rec.observe = time.Now(), t.Observe
 	defer t.timers.start(lateTimer)()
 	if t.last && t.Evict != nil {
 		defer t.answers.start(t.lateAnswer)()
@@ -401,6 +405,9 @@ func (t *trial) gated(who string, o strategy.Options) *contender {
 }
 
 func (t *trial) enrol(c *contender, open func(strategy.Options) (strategy.Strategy, error)) *contender {
+	if t.Opens != nil {
+		t.Opens(c.who)
+	}
 	var err error
 	if c.s, err = open(c.o); err != nil {
 		t.needs(!errors.Is(err, strategy.ErrUnsupported), "the protocol is no driver.Notifier: "+err.Error())
