@@ -5,7 +5,7 @@
 # is, "go doc ./internal/testkit/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lessons model test more fuzz faults mutants soak editions check bench report release
+.PHONY: help demo lessons exercises exercise model test more fuzz faults mutants soak editions check bench report release
 
 export GO ?= go
 TEST ?= $(GO) test
@@ -16,7 +16,7 @@ MODULES := cmd/locks lab lab/clients lab/peers clients/goredis clients/rueidis c
 BUILDING = echo "building; the first time this takes a minute or two" >&2
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## compare the locks, and hold a flash sale, on the most real Redis available
 	@$(BUILDING)
@@ -28,6 +28,14 @@ lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, 
 	@$(BUILDING)
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab lesson $(ARGS)
+
+exercises: ## locks with one mistake each, for you to put right: the list
+	@$(MAKE) --no-print-directory exercise N=
+
+exercise: ## judge an exercise: make exercise N=3; ARGS=--solution shows what changes
+	@$(BUILDING)
+	@cd lab && $(GO) mod download
+	@$(GO) run -C lab ./cmd/lab exercise $(N) $(ARGS)
 
 model: ## have a model checker look for a history that breaks RedLock; it needs spin and cc; ARGS='-DDRIFT=0' for a variant
 	@$(GO) run ./docs/learn/model $(ARGS)

@@ -75,11 +75,7 @@ func (r *recorder) asks(args []string, do func() (any, error)) (any, error) {
 	if of < 0 {
 		return v, err
 	}
-	e = Event{Kind: Reply, From: r.srv.name, To: r.c.name, Of: of, Answer: answer(v)}
-	if err != nil {
-		e.Answer = errText(err)
-	}
-	r.c.s.add(e)
+	r.c.s.add(Event{Kind: Reply, From: r.srv.name, To: r.c.name, Of: of, Answer: AnswerText(v, err)})
 	return v, err
 }
 
@@ -147,10 +143,12 @@ func words(cmd string, args []any) []string {
 	return all
 }
 
-// errText is what a failed request looks like in the diagram.
-func errText(err error) string {
+// AnswerText is what a reply looks like in the diagram, or a request that has failed.
+func AnswerText(reply any, err error) string {
 	var said *strategy.ServerError
 	switch {
+	case err == nil:
+		return answer(reply)
 	case errors.Is(err, strategy.ErrUnknown):
 		return "(no answer)"
 	case errors.Is(err, strategy.ErrUnsent):

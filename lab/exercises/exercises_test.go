@@ -1,0 +1,63 @@
+// Tests that each exercise has one mistake, which the suite convicts by the property that it is about, and that its
+// solution passes all that is played.
+package exercises
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/lab/lessons"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// judged is a verdict that a slow machine has not left open.
+func judged(t *testing.T, e Exercise, l quorum) Verdict {
+	t.Helper()
+	v, err := e.judge(t.Context(), redistest.ForTests(t), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range v.Results {
+		switch {
+		case r.Status == conformance.Skipped && strings.HasPrefix(r.Reason, "INCONCLUSIVE"):
+			t.Skipf("NOT PROVEN: exercise %d: %s: %s", e.Number, r.Property.Name, r.Reason)
+		case r.Status == conformance.Skipped:
+			t.Errorf("%s was not played: %s", r.Property.Name, r.Reason)
+		}
+	}
+	return v
+}
+
+func TestExercises(t *testing.T) {
+	for _, e := range All() {
+		t.Run(fmt.Sprint(e.Number), func(t *testing.T) {
+			t.Parallel()
+			v := judged(t, e, e.lock)
+			var broken []string
+			for _, r := range v.Results {
+				if r.Status == conformance.Broken {
+					broken = append(broken, r.Property.Name)
+				}
+			}
+			if !slices.Equal(broken, e.breaks) {
+				t.Errorf("the mistake breaks %q, want %q\n%v", broken, e.breaks, v.Results)
+			}
+			plain := func(_ lessons.Style, s string) string { return s }
+			if v.Solved() || !strings.Contains(v.Broken.Diagram(200, plain), "✗ VIOLATED: "+e.breaks[0]+": ") {
+				t.Errorf("solved: %v, and the diagram does not end with %s: %+v", v.Solved(), e.breaks[0], v.Broken)
+			}
+			v = judged(t, e, e.solution)
+			if !v.Solved() || v.Broken != nil {
+				t.Errorf("the solution: %v", v.Results)
+			}
+			if len(v.Results) != len(e.plays) {
+				t.Errorf("of %q the suite knows %d", e.plays, len(v.Results))
+			}
+		})
+	}
+}
