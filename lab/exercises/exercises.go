@@ -6,8 +6,8 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,7 +38,7 @@ type Exercise struct {
 	servers        int
 }
 
-// What is played, of each kind of lock.
+// These properties are played, of each kind of lock.
 var (
 	simple = []string{
 		"Exclusive", "TryDoesNotWait", "ReleaseFrees", "NamesIndependent", "ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic",
@@ -137,27 +137,27 @@ var sources embed.FS
 
 // Solution is the text of what changes.
 func (e Exercise) Solution() (string, error) {
-	text, err := sources.ReadFile(strings.Replace(strings.TrimPrefix(e.File, "lab/exercises/"), "locks/", "solutions/", 1))
+	text, err := sources.ReadFile("solutions/" + path.Base(e.File))
 	return string(text), err
 }
 
-// A Verdict is what the suite says of a lock.
-type Verdict struct {
+// A Judgement says what became of each property.
+type Judgement struct {
 	Results []conformance.Result // of each property that was played, in the order of the suite
 	Broken  *lessons.Trace       // what happened in the trial of the first that is broken; nil: none is
 }
 
 // Solved reports whether the lock keeps all that was played.
-func (v Verdict) Solved() bool {
+func (v Judgement) Solved() bool {
 	return !slices.ContainsFunc(v.Results, func(r conformance.Result) bool { return r.Status != conformance.Kept })
 }
 
 // Judge plays the exercise's properties on its lock, as it stands in its file.
-func (e Exercise) Judge(ctx context.Context, farm *redistest.Farm) (Verdict, error) {
+func (e Exercise) Judge(ctx context.Context, farm *redistest.Farm) (Judgement, error) {
 	return e.judge(ctx, farm, e.lock)
 }
 
-func (e Exercise) judge(ctx context.Context, farm *redistest.Farm, l quorum) (v Verdict, err error) {
+func (e Exercise) judge(ctx context.Context, farm *redistest.Farm, l quorum) (v Judgement, err error) {
 	servers, err := farm.Nodes(ctx, e.servers)
 	if err != nil {
 		return v, err

@@ -4,6 +4,8 @@ package exercises
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +18,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // judged is a verdict that a slow machine has not left open.
-func judged(t *testing.T, e Exercise, l quorum) Verdict {
+func judged(t *testing.T, e Exercise, l quorum) Judgement {
 	t.Helper()
 	v, err := e.judge(t.Context(), redistest.ForTests(t), l)
 	if err != nil {
@@ -59,5 +61,25 @@ func TestExercises(t *testing.T) {
 				t.Errorf("of %q the suite knows %d", e.plays, len(v.Results))
 			}
 		})
+	}
+}
+
+// TestPage: docs/learn/exercises.md has a row for each exercise, with its lesson and the promise that is broken.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/learn/exercises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range All() {
+		row := fmt.Sprintf(`(?m)^\| %d\. %s \| \[lesson %[3]d\]\(evolution\.md#%[3]d\) \| .* \| `+"`%[4]s`"+` \|$`, e.Number, regexp.QuoteMeta(e.Title), e.Lesson, e.breaks[0])
+		if !regexp.MustCompile(row).Match(page) {
+			t.Errorf("docs/learn/exercises.md has no row %s", row)
+		}
+		for _, file := range []string{e.File, e.Right} {
+			if _, err := os.Stat("../../" + file); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

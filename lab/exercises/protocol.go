@@ -19,8 +19,8 @@ type lock interface {
 	Release(r *redis.Server, c redis.Claim) bool
 }
 
-// A quorum is a lock of an exercise on several servers. What Acquire and Extend return is for how many milliseconds the
-// lock is certain.
+// A quorum is a lock of an exercise on several servers. Acquire and Extend return for how many milliseconds the lock is
+// certain.
 type quorum interface {
 	Acquire(servers []*redis.Server, c *redis.Claim) int
 	Extend(servers []*redis.Server, c *redis.Claim) int

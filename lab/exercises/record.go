@@ -42,7 +42,7 @@ func newRecorder() *recorder {
 	return &recorder{began: time.Now(), clients: map[string]*client{}, names: map[string]string{}}
 }
 
-// add is for callers that hold mu. What a dead client does is not seen.
+// add is for callers that hold mu. It leaves out the calls of a client that is dead.
 func (r *recorder) add(c *client, key string, events ...lessons.Event) {
 	if c != nil && c.dead {
 		return
@@ -175,7 +175,7 @@ func (n recordedNode) asked(ctx context.Context, key string, words []any, v any,
 	n.r.add(n.c, key, e, lessons.Event{Kind: lessons.Reply, From: n.server, To: n.c.name, Answer: lessons.AnswerText(v, err)})
 }
 
-// trace is what happened, up to the violation. What came several times in a row is there once.
+// trace is what happened, up to the violation, with each repetition once.
 func (r *recorder) trace(broken conformance.Result, servers []string) lessons.Trace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,6 +186,7 @@ func (r *recorder) trace(broken conformance.Result, servers []string) lessons.Tr
 			t.Actors = append(t.Actors, lessons.Actor{Name: who})
 		}
 	}
+	slices.SortFunc(t.Actors, func(a, b lessons.Actor) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range servers {
 		t.Actors = append(t.Actors, lessons.Actor{Name: name, Server: true})
 	}

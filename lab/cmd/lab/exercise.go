@@ -130,22 +130,19 @@ func renderExercises(all []exercises.Exercise, l look) string {
 }
 
 // renderLine is a verdict in one line.
-func renderLine(e exercises.Exercise, v exercises.Verdict, l look) string {
-	title := fmt.Sprintf("%2d  %s", e.Number, e.Title)
-	if v.Solved() {
-		return l.prose(l.paint("✓ ", text.FgGreen), title)
-	}
-	var names []string
+func renderLine(e exercises.Exercise, v exercises.Judgement, l look) string {
+	mark, title := l.paint("✓ ", text.FgGreen), fmt.Sprintf("%2d  %s", e.Number, e.Title)
+	var broken []string
 	for _, r := range v.Results {
 		if r.Status != conformance.Kept {
-			names = append(names, r.Property.Name)
+			mark, broken = l.paint("✗ ", text.FgRed), append(broken, r.Property.Name)
 		}
 	}
-	return l.prose(l.paint("✗ ", text.FgRed), pad(title, 35)+"  "+strings.Join(names, ", "))
+	return l.prose(mark+pad(title, 36), strings.Join(broken, ", "))
 }
 
 // renderVerdict is a verdict, with what happened.
-func renderVerdict(e exercises.Exercise, v exercises.Verdict, l look) string {
+func renderVerdict(e exercises.Exercise, v exercises.Judgement, l look) string {
 	var b strings.Builder
 	b.WriteString("\n" + bold(fmt.Sprintf("EXERCISE %d  %s", e.Number, e.Title), l) + e.File + "\n\n")
 	var kept []string

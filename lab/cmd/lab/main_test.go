@@ -63,6 +63,11 @@ func TestMisuse(t *testing.T) {
 		{"lesson 8 --step --json", "--step and --json exclude each other"},
 		{"lesson 8 --redis redis://:sec%et@a", "--redis names no server: want host:port or redis://"},
 
+		{"exercise 99", `there is no exercise "99": allowed are 1 to `},
+		{"exercise --solution", "of which exercise? 'lab exercise' lists them"},
+		{"exercise 3 --all", "--all judges all exercises: leave out the numbers"},
+		{"exercise 3 --embedded --docker", "--docker and --embedded exclude each other"},
+
 		{"faults of nature", `no fault has "of nature" in its name`},
 		{"faults --strategy redlock", "--strategy: only with --play"},
 		{"faults --play --strategy nope", "--strategy nope: allowed are setnxgetset, "},
@@ -82,7 +87,7 @@ func TestMisuse(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for args, wants := range map[string][]string{
 		"":                {"Available Commands:", "compare"},
-		"--help":          {"Available Commands:", "compare", "flashsale", "faults", "lesson", "report"},
+		"--help":          {"Available Commands:", "compare", "flashsale", "faults", "lesson", "exercise", "report"},
 		"compare --help":  {"Examples:", "lab compare --quick", "luascript", "--strategy name", "--embedded"},
 		"--version":       {"lab ", "go1."},
 		"completion bash": {"bash completion"},

@@ -1,4 +1,3 @@
-// Package locks has the locks of the exercises, a file each. Each has one mistake: find it, and put it right.
 package locks
 
 import "github.com/lockstrategies/locks/lab/exercises/redis"

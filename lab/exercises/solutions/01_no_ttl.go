@@ -1,4 +1,3 @@
-// Package solutions has what changes in the locks of the exercises, a file each. What a solution does not name stays as it is.
 package solutions
 
 import (
