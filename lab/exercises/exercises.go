@@ -49,7 +49,7 @@ var (
 		"Exclusive", "ReleaseFrees", "NamesIndependent", "ReleaseOnlyOwn", "ReleaseAfterLoss", "ExtendOnlyOwn", "Expires",
 		"DeadlineFromRequest", "QuorumNeeded", "MinorityDown", "FailedAttemptLeavesNothing", "ReleaseEverywhere",
 	}
-	shared = []string{"Exclusive", "ReleaseFrees", "NamesIndependent", "Expires", "NoDeadlock", "PermitsBound", "PermitsOnlyOwn"}
+	shared = []string{"Exclusive", "ReleaseFrees", "NamesIndependent", "Expires", "NoDeadlock", "ClockAhead", "PermitsBound", "PermitsOnlyOwn"}
 )
 
 // All returns the exercises in order.
