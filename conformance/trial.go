@@ -65,7 +65,7 @@ func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdic
 	for scale := time.Duration(1); ; scale *= 4 {
 		t := &trial{
 			Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale,
-			patience: cmp.Or(s.Patience*scale, limits.patience), lag: stall, last: scale == 16,
+			patience: cmp.Or(s.Patience*(scale+3)/4, limits.patience), lag: stall, last: scale == 16,
 		}
 		end := t.run(ctx, p.check, limits.watchdog*(scale+3)/4)
 		switch late := max(t.timers.worst(), t.answers.worst()); {

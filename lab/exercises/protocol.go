@@ -27,28 +27,26 @@ type quorum interface {
 	Release(servers []*redis.Server, c *redis.Claim) bool
 }
 
-// single makes a quorum of a lock on one server.
+// single makes a quorum of a lock on one server. The lock is certain for its TTL, from before the call on.
 type single struct{ lock }
 
 func (s single) Acquire(servers []*redis.Server, c *redis.Claim) int {
-	return certain(s.lock.Acquire, servers, c)
+	return certain(s.lock.Acquire(servers[0], *c), c)
 }
 
 func (s single) Extend(servers []*redis.Server, c *redis.Claim) int {
-	return certain(s.lock.Extend, servers, c)
+	return certain(s.lock.Extend(servers[0], *c), c)
 }
 
 func (s single) Release(servers []*redis.Server, c *redis.Claim) bool {
 	return s.lock.Release(servers[0], *c)
 }
 
-// certain is the TTL, less what the call has taken.
-func certain(call func(*redis.Server, redis.Claim) bool, servers []*redis.Server, c *redis.Claim) int {
-	start := time.Now()
-	if !call(servers[0], *c) {
-		return 0
+func certain(granted bool, c *redis.Claim) int {
+	if granted {
+		return c.TTL
 	}
-	return c.TTL - int(time.Since(start).Milliseconds())
+	return 0
 }
 
 // protocol is a lock of an exercise for one client, as package engine wants it.
@@ -73,12 +71,11 @@ func (p protocol) Close() (err error) {
 	return err
 }
 
-// servers are those of one call. Each has its part of the time for all of them, because the locks ask one after the other.
+// servers are those of one call. Of the time for it some is left, to give back votes in.
 func (p protocol) servers(ctx context.Context, c driver.Claim, call string) (all []*redis.Server, claim *redis.Claim) {
 	p.tells(c)
-	left := time.Until(c.Due)
-	for i, n := range p.nodes {
-		due := c.Due.Add(-left * time.Duration(len(p.nodes)-1-i) / time.Duration(len(p.nodes)))
+	due := c.Due.Add(-time.Until(c.Due) / 10)
+	for _, n := range p.nodes {
 		all = append(all, redis.New(ctx, n, due, call))
 	}
 	voted, _ := c.Grant.State.([]int)
@@ -105,39 +102,55 @@ func failed(name string, servers []*redis.Server) (most bool, err error) {
 	return n >= quorum.Need, err
 }
 
+// granted is a grant for so many milliseconds.
+func (p protocol) granted(c driver.Claim, start time.Time, certain int, voted []int) driver.Grant {
+	g := driver.Grant{Start: start, TTL: time.Duration(certain) * time.Millisecond, State: voted}
+	if len(p.nodes) > 1 {
+		g.Start = time.Now() // they have been counted from now
+	}
+	if p.reentry {
+		g.Owner = c.Owner
+	}
+	return g
+}
+
 func (p protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	start := time.Now()
 	servers, claim := p.servers(ctx, c, "acquire")
 	certain := p.lock.Acquire(servers, claim)
 	most, err := failed(c.Name, servers)
-	g := driver.Grant{State: claim.Voted}
+	var g driver.Grant
+	if certain > 0 {
+		g, err = p.granted(c, start, certain, claim.Voted), nil
+	} else if !most {
+		err = &strategy.HeldError{Name: c.Name}
+	}
 	for _, r := range servers {
 		g.Partial = g.Partial || r.Err() != nil && r.Sent()
 	}
-	if certain > 0 {
-		g.Start, g.TTL = time.Now(), time.Duration(certain)*time.Millisecond
-		if p.reentry {
-			g.Owner = c.Owner
-		}
-		return g, nil
-	}
-	if len(p.nodes) > 1 {
-		again, _ := p.servers(ctx, c, "release")
-		p.lock.Release(again, claim)
-	}
-	if most {
+	if certain > 0 || len(p.nodes) == 1 {
 		return g, err
 	}
-	return g, &strategy.HeldError{Name: c.Name}
+	again, _ := p.servers(ctx, c, "release") // a refusal: the votes go back
+	p.lock.Release(again, claim)
+	for i, r := range again {
+		g.Partial = g.Partial || r.Err() != nil && servers[i].Sent()
+	}
+	if time.Since(start) > c.TTL/2 && !most {
+		err = &strategy.LostError{Name: c.Name, Lapsed: true}
+	}
+	return g, err
 }
 
 func (p protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	start := time.Now()
 	servers, claim := p.servers(ctx, c, "extend")
 	certain := p.lock.Extend(servers, claim)
 	most, err := failed(c.Name, servers)
 	switch {
 	case certain > 0:
-		g := c.Grant
-		g.Start, g.TTL, g.Partial = time.Now(), time.Duration(certain)*time.Millisecond, err != nil
+		g := p.granted(c, start, certain, claim.Voted)
+		g.Partial = err != nil
 		return g, nil
 	case most:
 		return driver.Grant{}, err

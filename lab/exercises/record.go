@@ -180,7 +180,12 @@ func (r *recorder) trace(broken conformance.Result, servers []string) lessons.Tr
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := lessons.Trace{Title: broken.Property.Name}
-	steps := r.lastPart()
+	steps := slices.Clone(r.lastPart())
+	for i := range steps { // in the order of the servers, where several were asked at the same time
+		for k := i; k > 0 && besides(steps[k-1], steps[k]); k-- {
+			steps[k-1], steps[k] = steps[k], steps[k-1]
+		}
+	}
 	for _, s := range steps {
 		if who := s.events[0].From; who != "" && !slices.ContainsFunc(t.Actors, func(a lessons.Actor) bool { return a.Name == who }) {
 			t.Actors = append(t.Actors, lessons.Actor{Name: who})
@@ -226,6 +231,12 @@ func (r *recorder) lastPart() []step {
 		steps = steps[1:]
 	}
 	return steps
+}
+
+// besides reports whether a is the same command as b, to a server that comes after b's.
+func besides(a, b step) bool {
+	x, y := a.events[0], b.events[0]
+	return x.Kind == lessons.Send && x.From == y.From && slices.Equal(x.Args, y.Args) && x.To > y.To
 }
 
 // repeated is how many of the steps come again at once, and how often they are there.

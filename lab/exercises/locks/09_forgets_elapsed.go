@@ -8,13 +8,10 @@ type ForgetsElapsed struct{}
 // Acquire makes the client the holder if most servers vote for it. It returns for how long that is certain, in
 // milliseconds. After 0, which is a refusal, Release is called.
 func (ForgetsElapsed) Acquire(servers []*redis.Server, c *redis.Claim) int {
-	votes := 0
-	for _, r := range servers {
-		if r.Do("SET", c.Key, c.Token, "NX", "PX", c.TTL) == "OK" {
-			votes++
-		}
-	}
-	if votes <= len(servers)/2 {
+	voted := redis.Ask(servers, func(r *redis.Server) bool {
+		return r.Do("SET", c.Key, c.Token, "NX", "PX", c.TTL) == "OK"
+	})
+	if len(voted) <= len(servers)/2 {
 		return 0
 	}
 	return c.TTL
@@ -22,13 +19,10 @@ func (ForgetsElapsed) Acquire(servers []*redis.Server, c *redis.Claim) int {
 
 // Extend starts the TTL again if most servers still keep the client's lock. It returns what Acquire does.
 func (ForgetsElapsed) Extend(servers []*redis.Server, c *redis.Claim) int {
-	votes := 0
-	for _, r := range servers {
-		if r.Eval(redis.ExpireIfMine, c.Key, c.Token, c.TTL) == 1 {
-			votes++
-		}
-	}
-	if votes <= len(servers)/2 {
+	voted := redis.Ask(servers, func(r *redis.Server) bool {
+		return r.Eval(redis.ExpireIfMine, c.Key, c.Token, c.TTL) == 1
+	})
+	if len(voted) <= len(servers)/2 {
 		return 0
 	}
 	return c.TTL
@@ -36,11 +30,8 @@ func (ForgetsElapsed) Extend(servers []*redis.Server, c *redis.Claim) int {
 
 // Release gives the votes back, and reports whether most servers had one.
 func (ForgetsElapsed) Release(servers []*redis.Server, c *redis.Claim) bool {
-	votes := 0
-	for _, r := range servers {
-		if r.Eval(redis.DeleteIfMine, c.Key, c.Token) == 1 {
-			votes++
-		}
-	}
-	return votes > len(servers)/2
+	freed := redis.Ask(servers, func(r *redis.Server) bool {
+		return r.Eval(redis.DeleteIfMine, c.Key, c.Token) == 1
+	})
+	return len(freed) > len(servers)/2
 }

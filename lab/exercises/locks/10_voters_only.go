@@ -13,11 +13,9 @@ type VotersOnly struct{}
 // milliseconds. After 0, which is a refusal, Release is called.
 func (VotersOnly) Acquire(servers []*redis.Server, c *redis.Claim) int {
 	start := time.Now()
-	for i, r := range servers {
-		if r.Do("SET", c.Key, c.Token, "NX", "PX", c.TTL) == "OK" {
-			c.Voted = append(c.Voted, i)
-		}
-	}
+	c.Voted = redis.Ask(servers, func(r *redis.Server) bool {
+		return r.Do("SET", c.Key, c.Token, "NX", "PX", c.TTL) == "OK"
+	})
 	if len(c.Voted) <= len(servers)/2 {
 		return 0
 	}
@@ -26,13 +24,11 @@ func (VotersOnly) Acquire(servers []*redis.Server, c *redis.Claim) int {
 
 // Extend starts the TTL again if most servers still keep the client's lock. It returns what Acquire does.
 func (VotersOnly) Extend(servers []*redis.Server, c *redis.Claim) int {
-	start, votes := time.Now(), 0
-	for _, r := range servers {
-		if r.Eval(redis.ExpireIfMine, c.Key, c.Token, c.TTL) == 1 {
-			votes++
-		}
-	}
-	if votes <= len(servers)/2 {
+	start := time.Now()
+	voted := redis.Ask(servers, func(r *redis.Server) bool {
+		return r.Eval(redis.ExpireIfMine, c.Key, c.Token, c.TTL) == 1
+	})
+	if len(voted) <= len(servers)/2 {
 		return 0
 	}
 	return valid(c, start)
@@ -40,13 +36,14 @@ func (VotersOnly) Extend(servers []*redis.Server, c *redis.Claim) int {
 
 // Release gives the votes back, and reports whether most servers had one.
 func (VotersOnly) Release(servers []*redis.Server, c *redis.Claim) bool {
-	votes := 0
+	var voters []*redis.Server
 	for _, i := range c.Voted {
-		if servers[i].Eval(redis.DeleteIfMine, c.Key, c.Token) == 1 {
-			votes++
-		}
+		voters = append(voters, servers[i])
 	}
-	return votes > len(servers)/2
+	freed := redis.Ask(voters, func(r *redis.Server) bool {
+		return r.Eval(redis.DeleteIfMine, c.Key, c.Token) == 1
+	})
+	return len(freed) > len(servers)/2
 }
 
 // valid is the TTL, less what asking has taken, less what clocks may run apart.

@@ -4,6 +4,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -69,6 +70,22 @@ func (s *Server) Eval(script, key string, args ...any) any {
 	return s.ask(func() (any, error) {
 		return s.node.Eval(s.ctx, s.due, driver.NewScript(s.call, script), []string{key}, args...)
 	})
+}
+
+// Ask asks all servers at the same time, and waits for each. It returns the places of those that said yes, in order.
+func Ask(servers []*Server, one func(*Server) bool) (yes []int) {
+	said := make([]bool, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { said[i] = one(s) })
+	}
+	all.Wait()
+	for i := range said {
+		if said[i] {
+			yes = append(yes, i)
+		}
+	}
+	return yes
 }
 
 func (s *Server) ask(send func() (any, error)) any {

@@ -10,11 +10,8 @@ type VotersOnly struct{ locks.VotersOnly }
 
 // Release asks each server, whatever it seemed to say.
 func (VotersOnly) Release(servers []*redis.Server, c *redis.Claim) bool {
-	votes := 0
-	for _, r := range servers {
-		if r.Eval(redis.DeleteIfMine, c.Key, c.Token) == 1 {
-			votes++
-		}
-	}
-	return votes > len(servers)/2
+	freed := redis.Ask(servers, func(r *redis.Server) bool {
+		return r.Eval(redis.DeleteIfMine, c.Key, c.Token) == 1
+	})
+	return len(freed) > len(servers)/2
 }
