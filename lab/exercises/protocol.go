@@ -102,7 +102,7 @@ func failed(name string, servers []*redis.Server) (most bool, err error) {
 	return n >= quorum.Need, err
 }
 
-// granted is a grant for so many milliseconds.
+// granted is a grant that is certain for this time, in milliseconds.
 func (p protocol) granted(c driver.Claim, start time.Time, certain int, voted []int) driver.Grant {
 	g := driver.Grant{Start: start, TTL: time.Duration(certain) * time.Millisecond, State: voted}
 	if len(p.nodes) > 1 {
