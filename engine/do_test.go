@@ -52,6 +52,8 @@ func TestDoEnds(t *testing.T) {
 		"loses without noticing": {func(w work) error { return w.m.Evict(bg, key) }, []error{strategy.ErrLost}, nil},
 		"release fails": {func(w work) error { w.m.Intercept(only(lockstest.OpRelease, refused)); return errWork },
 			[]error{errWork, strategy.ErrRefused}, nil},
+		"release fails after work that did not": {func(w work) error { w.m.Intercept(only(lockstest.OpRelease, refused)); return nil },
+			[]error{strategy.ErrRefused}, nil},
 		"maximum hold": {func(w work) error {
 			is(t, "KeepAlive", w.l.KeepAlive(15*time.Second))
 			<-w.ctx.Done()
@@ -77,6 +79,9 @@ func TestDoEnds(t *testing.T) {
 		}
 		if err != nil && strings.Count(err.Error(), "lost: ") > 1 {
 			t.Errorf("Do = %q, want the loss once", err)
+		}
+		if errors.Is(err, strategy.ErrRefused) {
+			says(t, "Do", err, `lock "n": release: `)
 		}
 		is(t, "Err of fn's context", inner.Err(), context.Canceled)
 		m.Intercept(nil)

@@ -392,11 +392,16 @@ func (l *lease) lapse() (after func()) {
 		lost.Err = errMaxHold
 	case l.keep && l.renewalErr == nil && l.c.group.Closed():
 		lost.Err = strategy.ErrClosed // which ended the renewal
+	case l.keep && l.renewalErr == nil && !l.renewing:
+		lost.Err = errNotRun
 	}
 	return l.over(lost)
 }
 
-var errMaxHold = errors.New("the maximum hold is over")
+var (
+	errMaxHold = errors.New("the maximum hold is over")
+	errNotRun  = errors.New("no renewal was made in time: was the process paused, or short of CPU?")
+)
 
 // over ends the lease. The caller holds mu, and calls after without it.
 func (l *lease) over(end error) (after func()) {

@@ -69,6 +69,25 @@ func TestLease(t *testing.T) {
 			equal(t, "Lost is closed", closed(lease.Lost()), true)
 			equal(t, "requests", m.Requests(), 1)
 		},
+		"a lease whose renewal did not run says so": func(t *testing.T) {
+			_, r, _, lease := holding(t, strategy.Options{})
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			engine.Pause(lease)
+			time.Sleep(time.Minute)
+			equal(t, "renewals", len(r.of(lockstest.OpExtendAll)), 0)
+			says(t, "Err", lease.Err(), "its deadline came: no renewal was made in time: was the process paused")
+		},
+		"a lease whose renewal is under way at the deadline does not": func(t *testing.T) {
+			_, r, _, lease := holding(t, strategy.Options{})
+			is(t, "KeepAlive", lease.KeepAlive(0))
+			engine.Pause(lease)
+			time.Sleep(valid - op/2)
+			r.then(slow(op, 0))
+			go lease.Extend(bg)
+			time.Sleep(op / 2)
+			lostAs(t, "Err", lease.Err(), strategy.LostError{Lapsed: true})
+			time.Sleep(op)
+		},
 		"Lost comes at the deadline with the network down, exactly, and asks nobody": func(t *testing.T) {
 			start := time.Now()
 			m, _, s, lease := holding(t, strategy.Options{})

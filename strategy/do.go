@@ -11,8 +11,8 @@ import (
 // bounds the wait and the work; see [DoWithin].
 //
 // fn's context ends when ctx does or when the lock is lost ([context.Cause] then is ErrLost), and names the lease's owner. The
-// error joins fn's error, the loss of the lock, and a failed release. nil: fn returned nil, and the lock was held until its
-// release.
+// error joins fn's error, the loss of the lock, and a failed release: "lock "x": release: …" then says that fn has done its work.
+// nil: fn returned nil, and the lock was held until its release.
 func Do(ctx context.Context, l Lock, fn func(context.Context, Lease) error) error {
 	return do(ctx, l.Acquire, fn)
 }
@@ -43,10 +43,14 @@ func do(ctx context.Context, acquire func(context.Context) (Lease, error), fn fu
 	defer func() {
 		cancel() // before the release: what fn has left behind stops while the lock is still held
 		// A lost lease reports it here, once. fn may have released it: that is no error.
-		switch e := lease.Release(ctx); {
+		e := lease.Release(ctx)
+		if e != nil && !errors.Is(e, ErrLost) && !errors.Is(err, e) {
+			e = fmt.Errorf("lock %q: release: %w", lease.Name(), e) // or it would read as if fn had not begun
+		}
+		switch {
 		case e == nil, errors.Is(e, ErrReleased), errors.Is(err, e):
 		case err == nil:
-			err = e // as it is: callers may look for it in an error of theirs
+			err = e // a loss as it is: callers may look for it in an error of theirs
 		default:
 			err = errors.Join(err, e)
 		}
