@@ -1,5 +1,5 @@
 // Tests that a campaign ends with a term that is kept alive, that Lead begins again after a loss alone, that all see
-// the leader, and that docs/use/leaders.md quotes compiled code. Time is virtual. Leaders are killed in lab/election.
+// the leader, and that docs/use/leaders.md quotes compiled code. Time is virtual.
 package election_test
 
 import (

@@ -15,7 +15,6 @@ import (
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/election"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/contract"
@@ -256,10 +255,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 		lock = c.strategy.NewShare(b.Lock, b.Share)
 	}
 	ask := lock.Acquire
-	switch {
-	case b.Lead:
-		ask = election.New(c.strategy, b.Lock).Campaign
-	case b.Try:
+	if b.Try {
 		ask = lock.TryAcquire
 	}
 	q := &question{lock: b.Lock}
@@ -276,12 +272,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	if err != nil {
 		return nil, err
 	}
-	h := c.begin(lease, op)
-	if b.Lead {
-		h.kept = true
-		go h.watch()
-	}
-	return h, nil
+	return c.begin(lease, op), nil
 }
 
 // begin notes what was acquired.

@@ -177,7 +177,6 @@ type Bid struct {
 	Owner string        // who re-enters; empty: nobody
 	Wait  time.Duration // for the lock, at most; 0: no bound but ctx
 	Try   bool          // ask once
-	Lead  bool          // campaign by package election: the hold is a term, and is kept alive
 	Share int           // of a lock that several may hold: how many permits, 1 to read; 0: what NewLock asks for
 }
 
