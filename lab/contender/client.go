@@ -47,8 +47,6 @@ const (
 	doAcquire verb = "acquire"
 	doRelease verb = "release"
 
-	doDowngrade verb = "downgrade"
-
 	doRead  verb = "read"
 	doWrite verb = "write"
 	doWork  verb = "work"
@@ -118,9 +116,9 @@ func (c *client) serve(parent *child.Parent) error {
 type client struct {
 	setup    Setup
 	strategy engine.Strategy
-	pools    []*redis.Pool
 	recorder *history.Recorder
-	store    *rpc.Client // nil: none
+	store    func(op history.Op, value *string) error // nil: none; as Store.Serve
+	ends     []func() error                           // what else close does
 
 	mu     sync.Mutex
 	holds  map[string]*hold // by token
@@ -154,41 +152,45 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	case len(s.Addrs) != v.Servers || v.Dead > 0:
 		return nil, fmt.Errorf("contender: %s on %d servers: allowed are %d, none of them dead from the start", v.Name, len(s.Addrs), v.Servers)
 	}
-	c := &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
-	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, NoHandOver: s.NoHandOver, RetryOnError: s.RetryOnError, Label: s.Name, Observe: c.observe}
-	if s.Backoff != 0 {
-		o.Backoff = func(attempt int) time.Duration { return min(contract.Backoff(attempt), s.Backoff) }
+	var nodes []driver.Node
+	var ends []func() error
+	for _, addr := range s.Addrs {
+		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
+		}}
+		nodes, ends = append(nodes, redigonode.New(pool)), append(ends, pool.Close)
 	}
-	var err error
-	if c.strategy, err = engine.New(v.On(c.nodes()), o); err != nil {
+	c, err := newClient(s, v.On(nodes), r)
+	if err != nil {
 		return nil, err
 	}
+	c.ends = ends
 	if s.Store != "" {
-		if c.store, err = rpc.Dial("tcp", s.Store); err != nil {
-			return nil, errors.Join(fmt.Errorf("contender: the store: %w", err), c.strategy.Close())
+		store, err := rpc.Dial("tcp", s.Store)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("contender: the store: %w", err), c.close())
 		}
+		c.ends = append(c.ends, store.Close)
+		c.store = func(op history.Op, value *string) error { return ask(store, op, value) }
 	}
 	return c, nil
 }
 
-func (c *client) nodes() (nodes []driver.Node) {
-	for _, addr := range c.setup.Addrs {
-		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
-			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
-		}}
-		c.pools = append(c.pools, pool)
-		nodes = append(nodes, redigonode.New(pool))
+// newClient is a client that speaks a protocol, and has no store yet.
+func newClient(s Setup, p driver.Protocol, r *history.Recorder) (c *client, err error) {
+	c = &client{setup: s, recorder: r, holds: map[string]*hold{}, asking: map[*question]bool{}}
+	o := strategy.Options{TTL: s.TTL, OpTimeout: s.OpTimeout, Wait: s.Wait, NoHandOver: s.NoHandOver, RetryOnError: s.RetryOnError, Label: s.Name, Observe: c.observe}
+	if s.Backoff != 0 {
+		o.Backoff = func(attempt int) time.Duration { return min(contract.Backoff(attempt), s.Backoff) }
 	}
-	return nodes
+	c.strategy, err = engine.New(p, o)
+	return c, err
 }
 
 func (c *client) close() error {
 	errs := []error{c.rest(context.Background()), c.strategy.Close()}
-	if c.store != nil {
-		errs = append(errs, c.store.Close())
-	}
-	for _, p := range c.pools {
-		errs = append(errs, p.Close())
+	for _, end := range c.ends {
+		errs = append(errs, end())
 	}
 	return errors.Join(append(errs, c.recorder.Err())...)
 }
@@ -221,12 +223,6 @@ func (c *client) do(ctx context.Context, m command) (reply, error) {
 	switch m.Do {
 	case doRelease:
 		return reply{}, h.release(ctx)
-	case doDowngrade:
-		reads, err := h.downgrade(ctx)
-		if err != nil {
-			return reply{}, err
-		}
-		return reply{Hold: reads.lease.Token()}, nil
 	case doRead:
 		value, err := h.read(ctx)
 		return reply{Value: value}, err
@@ -471,7 +467,7 @@ var errNoStore = errors.New("contender: Setup.Store is empty: there is nothing t
 
 func (h *hold) read(ctx context.Context) (value string, err error) {
 	err = h.protected(ctx, h.op(history.KindRead), func(op *history.Op) error {
-		value, err = ask(h.store, *op)
+		err := h.store(*op, &value)
 		op.Value = value
 		return err
 	})
@@ -485,8 +481,7 @@ func (h *hold) write(ctx context.Context, value string, before func() error) err
 		if err := before(); err != nil {
 			return err
 		}
-		_, err := ask(h.store, *op)
-		return err
+		return h.store(*op, new(string))
 	})
 }
 

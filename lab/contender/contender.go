@@ -182,11 +182,7 @@ type Bid struct {
 
 // Acquire takes a lock.
 func (c *Contender) Acquire(ctx context.Context, b Bid) (*Hold, error) {
-	return c.hold(ctx, command{Do: doAcquire, Bid: b})
-}
-
-func (c *Contender) hold(ctx context.Context, m command) (*Hold, error) {
-	r, err := c.do(ctx, m)
+	r, err := c.do(ctx, command{Do: doAcquire, Bid: b})
 	if err != nil {
 		return nil, err
 	}
@@ -265,11 +261,6 @@ type Hold struct {
 func (h *Hold) Release(ctx context.Context) error {
 	_, err := h.c.do(ctx, command{Do: doRelease, Hold: h.token})
 	return err
-}
-
-// Downgrade makes of a hold to write one to read, in one step.
-func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
-	return h.c.hold(ctx, command{Do: doDowngrade, Hold: h.token})
 }
 
 // Read reads what the lock protects, if the holder believes it has the lock; otherwise the

@@ -111,12 +111,13 @@ func (c *cell) admits(op history.Op) bool {
 
 // ask brings a request to the store, and its answer back. An error other than ErrStale
 // is that there is no store any more.
-func ask(store *rpc.Client, op history.Op) (value string, err error) {
-	switch err = store.Call("Store.Serve", op, &value); {
+func ask(store *rpc.Client, op history.Op, value *string) error {
+	err := store.Call("Store.Serve", op, value)
+	switch {
 	case errors.As(err, new(rpc.ServerError)):
-		err = ErrStale
+		return ErrStale
 	case err != nil:
-		err = fmt.Errorf("contender: the store: %w", err)
+		return fmt.Errorf("contender: the store: %w", err)
 	}
-	return value, err
+	return nil
 }

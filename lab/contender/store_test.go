@@ -3,8 +3,6 @@ package contender
 // The store that refuses stale fences.
 
 import (
-	"errors"
-	"net/rpc"
 	"testing"
 
 	"github.com/lockstrategies/locks/lab/history"
@@ -40,24 +38,15 @@ func TestStoreRule(t *testing.T) {
 		"sharing writers": {{kind: write, fence: 2, owner: "A"}, {kind: write, fence: 2, owner: "B", share: true, stale: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := OpenStore()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			c, err := rpc.Dial("tcp", s.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
+			s := &Store{cells: map[string]*cell{}}
 			stored := ""
 			for i, a := range asks {
 				op := history.Op{Kind: a.kind, Key: "k", Owner: a.owner, Fence: a.fence, Value: a.owner + " wrote"}
 				if a.share {
 					op.Share = 1
 				}
-				got, err := ask(c, op)
-				if errors.Is(err, ErrStale) != a.stale || err != nil && !a.stale {
+				var got string
+				if err := s.Serve(op, &got); err != nil != a.stale {
 					t.Fatalf("%d: %+v = %v, want stale: %t", i, a, err, a.stale)
 				}
 				if a.kind == write && !a.stale {

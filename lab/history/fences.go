@@ -3,13 +3,12 @@ package history
 import (
 	"cmp"
 	"slices"
-	"time"
 )
 
 // FenceOrder finds fences that do not order the holds. Every hold has a fence; no two
 // share one; a client that asked after another had got its fence gets a greater one; a hold
-// keeps its fence for life. Where the lock is re-entrant, the holds of one owner that
-// follow each other without a gap are one tenure and share the fence. For real time this
+// keeps its fence for life. Where the lock is re-entrant, holds of one owner may share
+// a fence, and do so if the second was got while the first was held. For real time this
 // check is complete: if no two grants that did not overlap are in the wrong order, an
 // order of all exists that none contradicts. Of a read-write lock only writers have fences of
 // their own. A reader's is not less than any that was got before, and less than that of a
@@ -39,15 +38,11 @@ func (b *book) fenceOrder(r Rules) []Violation {
 			byFence[fence] = append(byFence[fence], h)
 			ended = append(ended, h)
 		}
-		shared := func(a, c *hold) bool { return false }
-		if r.Reentrant {
-			shared = tenures(b.byKey[key])
-		}
 		reads := func(h *hold) bool { return r.ReadWrite && h.grant.Share > 0 }
 		for _, hs := range byFence {
 			hs = slices.DeleteFunc(hs, reads)
 			for _, h := range hs[min(1, len(hs)):] {
-				if !shared(hs[0], h) {
+				if !r.Reentrant || hs[0].owner != h.owner {
 					report([]Op{hs[0].grant, h.grant}, "%s and %s got %q with the same fence %d", hs[0].client, h.client, key, h.grant.Fence)
 				}
 			}
@@ -76,42 +71,6 @@ func (b *book) fenceOrder(r Rules) []Violation {
 		}
 	}
 	return found
-}
-
-// tenures tells of two holds of one owner whether they may be parts of one tenure: whether
-// at every moment between them the owner may have had some hold. One that was not
-// released may still be there, for all that its client knows; so may one of which nobody
-// knows.
-func tenures(p *page) func(a, b *hold) bool {
-	grants := map[string]*hold{}
-	for _, h := range p.holds {
-		grants[h.grant.Hold] = h
-	}
-	type last struct {
-		tenure int
-		until  time.Duration
-	}
-	of := map[*hold]int{}
-	open := map[string]last{} // by owner
-	for i, op := range p.attempts {
-		if !op.grants() && !op.remains() {
-			continue
-		}
-		l, ok := open[op.owner()]
-		if !ok || op.Start > l.until {
-			l = last{tenure: i}
-		}
-		h, until := grants[op.Hold], Forever
-		if h != nil {
-			of[h] = l.tenure
-			if r, ok := h.released(); ok && !op.remains() {
-				until = r.End
-			}
-		}
-		l.until = max(l.until, until)
-		open[op.owner()] = l
-	}
-	return func(a, b *hold) bool { return a.owner == b.owner && of[a] == of[b] }
 }
 
 // reentries are pairs of holds of one owner of which the second was got while the first

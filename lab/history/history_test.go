@@ -11,11 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/lockstrategies/locks/engine"
-	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -67,45 +64,6 @@ func TestResultOf(t *testing.T) {
 			t.Errorf("ResultOf(%v) = %s, want %s", c.err, got, c.want)
 		}
 	}
-}
-
-// The recorder records of a lease what the lease says.
-func TestOf(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, err := engine.New(&lockstest.Memory{}, strategy.Options{TTL: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		r := NewRecorder(nil)
-		op := r.Begin(Op{Client: "A", Kind: KindAcquire, Key: "k", TTL: time.Second})
-		lease, err := s.NewLock("k").Acquire(t.Context())
-		op = r.End(op.Of(lease, err))
-		if op.Result != OK || op.Hold != lease.Token() || op.Owner != lease.Token() || op.Check() != nil {
-			t.Errorf("recorded is %+v", op)
-		}
-		if got, want := op.Deadline-op.End, time.Until(lease.Deadline()); got != want {
-			t.Errorf("held for %v, want %v", got, want)
-		}
-		refused := r.Begin(Op{Client: "B", Kind: KindAcquire, Key: "k"})
-		refused = r.End(refused.Of(s.NewLock("k").TryAcquire(t.Context())))
-		if refused.Result != Held || refused.Note == "" || refused.Hold != "" {
-			t.Errorf("recorded is %+v, want held", refused)
-		}
-		patient, cancel := context.WithTimeout(t.Context(), ms)
-		defer cancel()
-		waited := Op{Client: "B", Kind: KindAcquire, Key: "k"}.Of(s.NewLock("k").Acquire(patient))
-		if waited.Result != Held || !waited.GaveUp || refused.GaveUp {
-			t.Errorf("recorded is %+v, want that it gave up", waited)
-		}
-		if got := r.Ops(); len(got) != 2 || got[0] != op || got[1] != refused {
-			t.Errorf("Ops() = %v, want the two", got)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestWriteAndRead(t *testing.T) {
@@ -206,5 +164,29 @@ func TestRecorder(t *testing.T) {
 	r.Add(Op{})
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("Err() = %v, want what was wrong", err)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	s := Summarize(ops(t, `
+		A acquire 10-15 ok hold=a until=97
+		B acquire 11-14 held
+		B acquire 14-30 ok hold=b until=120
+		A release 20-25 ok hold=a
+		C acquire 12- unknown
+		freeze fault 40-60
+		freeze fault 50-70
+		cut fault 100-
+		A acquire 100-110 ok hold=c until=190`))
+	want := `3 acquisitions in 100ms, by 2 clients (2 A, 1 B), 2 of them not released
+acquire: 3 ok, 1 held, 1 unknown
+release: 1 ok
+faults: 2 freeze, 1 cut`
+	if s.String() != want || s.Length != 100*time.Millisecond {
+		t.Errorf("got\n%v\nwant\n%v", s, want)
+	}
+	if got := Summarize(nil).String(); !strings.Contains(got, "0 acquisitions") {
+		t.Errorf("of nothing: %s", got)
 	}
 }

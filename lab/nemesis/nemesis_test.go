@@ -4,6 +4,7 @@
 package nemesis_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +23,7 @@ import (
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
+	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/semaphore"
 )
 
@@ -184,7 +185,7 @@ func keep(t *testing.T, report *nemesis.Report) {
 	}
 	for name, write := range map[string]func(io.Writer) error{
 		"history.jsonl": func(w io.Writer) error { return history.Write(w, report.Ops) },
-		"picture.html":  report.Picture,
+		"picture.txt":   report.Picture,
 	} {
 		f, err := os.Create(filepath.Join(dir, name))
 		if err == nil {
@@ -198,37 +199,17 @@ func keep(t *testing.T, report *nemesis.Report) {
 	}
 }
 
-// idle are rigs that no test uses at the moment. They end with the farm.
-var (
-	idleMu sync.Mutex
-	idle   = map[stock][]*rig.Rig{}
-)
+// rigs are lent to tests: starting servers takes longer than resetting them. They end with the farm.
+var rigs stage.Rigs
 
-// A stock is of rigs with as many servers of a farm.
-type stock struct {
-	farm    *redistest.Farm
-	servers int
-}
-
-// borrow lends a rig to a test: starting servers takes longer than resetting them.
 func borrow(t *testing.T, v subjects.Variant) *rig.Rig {
 	t.Helper()
-	kind := stock{v.Farm(t), v.Servers}
-	idleMu.Lock()
-	var r *rig.Rig
-	if free := idle[kind]; len(free) > 0 {
-		r, idle[kind] = free[0], free[1:]
-	}
-	idleMu.Unlock()
-	if r == nil {
-		var err error
-		r, err = rig.Open(t.Context(), kind.farm, kind.servers, redistest.Config{})
-		redistest.Skip(t, err, "what faults do to "+t.Name())
-	}
+	r, err := rigs.Borrow(t.Context(), v.Farm(t), v.Servers)
+	redistest.Skip(t, err, "what faults do to "+t.Name())
 	t.Cleanup(func() {
-		idleMu.Lock()
-		defer idleMu.Unlock()
-		idle[kind] = append(idle[kind], r)
+		if err := rigs.GiveBack(context.Background(), r); err != nil {
+			t.Error(err)
+		}
 	})
 	return r
 }

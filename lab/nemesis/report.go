@@ -1,6 +1,7 @@
 package nemesis
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/lab/history"
+	"github.com/lockstrategies/locks/lab/lessons"
 )
 
 // Summary says how much the run is worth: by process, and by kind of fault.
@@ -57,7 +59,35 @@ func (r *Report) Write(w io.Writer) {
 	}
 }
 
-// Picture draws the run, with what was found in it.
+// Picture draws what happened to the lock of the first violation shortly before it, and what was broken then.
 func (r *Report) Picture(w io.Writer) error {
-	return history.Picture(w, r.Ops, r.Found, fmt.Sprintf("%s, seed %d, %v", r.Variant.Name, r.Seed, r.For))
+	if len(r.Found) == 0 {
+		return nil
+	}
+	shown := r.Found[0].Ops
+	key, last := shown[0].Key, shown[len(shown)-1]
+	var t lessons.Trace
+	for _, op := range r.Ops {
+		if op.Key != key && op.Kind != history.KindFault || op.Start > last.Start+ttl || op.End < last.Start-3*ttl {
+			continue
+		}
+		e := lessons.Event{At: op.Start, Kind: lessons.Note, From: op.Client, Text: op.String()}
+		switch {
+		case op.Kind == history.KindAcquire && op.Result == history.OK:
+			e.At, e.Kind, e.Condition = op.End, lessons.State, lessons.Holds
+		case op.Kind == history.KindRelease, op.Kind == history.KindLost:
+			e.Kind, e.Condition = lessons.State, lessons.Ended
+		}
+		if slices.Contains(shown, op) {
+			e.Text = "✗ " + e.Text
+		}
+		t.Events = append(t.Events, e)
+		if who := (lessons.Actor{Name: op.Client}); op.Kind != history.KindFault && !slices.Contains(t.Actors, who) {
+			t.Actors = append(t.Actors, who)
+		}
+	}
+	slices.SortStableFunc(t.Events, func(a, b lessons.Event) int { return cmp.Compare(a.At, b.At) })
+	diagram := t.Diagram(200, func(_ lessons.Style, s string) string { return s })
+	_, err := fmt.Fprintf(w, "%s, seed %d, %v\n%v\n\n%s", r.Variant.Name, r.Seed, r.For, r.Found, diagram)
+	return err
 }

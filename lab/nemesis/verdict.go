@@ -39,11 +39,10 @@ func judge(c Config, ops []history.Op) *Report {
 	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock", "setnxpx":
 		rules.Linger = linger
 	}
-	known := ops
 	if c.Variant.Servers > 1 {
-		rules.Hinders, known = hinders, slices.Concat(ops, outages(ops, c.Variant.Servers))
+		rules.Hinders = hinders
 	}
-	found := history.Judge(known, rules)
+	found := history.Judge(ops, rules)
 	stuck := 0
 	for _, v := range found {
 		if weakness(c, v) == twoSteps {
@@ -79,6 +78,13 @@ func weakness(c Config, v history.Violation) string {
 		}
 	}
 	return ""
+}
+
+// hinders reports whether a client of several servers may be kept from the lock by a fault: by what is done to itself or
+// to one of its ways, or by a slow machine. Servers are broken by minorities, which hinder nobody.
+func hinders(f history.Op, client string) bool {
+	seat, _, _ := strings.Cut(client, ".")
+	return f.Note == Slow || kindOf(f).place != atServer && f.Client == seat
 }
 
 // kindOf is the kind of a fault in the history.
