@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 // finds moments at which more of it was believed in than there is.
 //
 // It proves nothing about what the holders did: one that looked, was paused, and then
-// wrote is found by [NoLostUpdate].
+// wrote is found by noLostUpdate.
 func Exclusion(ops []Op, r Rules) []Violation { return bookOf(ops).exclusion(r) }
 
 func (b *book) exclusion(r Rules) []Violation {
@@ -182,7 +183,7 @@ func (p *page) covering() func(op Op, other func(*hold) bool) []span {
 		}
 	}
 	return func(op Op, other func(*hold) bool) (found []span) {
-		i := sortedBefore(p.spans, op.Start)
+		i, _ := slices.BinarySearchFunc(p.spans, op.Start, func(s span, t time.Duration) int { return cmp.Compare(s.from, t) })
 		for i--; i >= 0 && latest[i] > op.End; i-- {
 			if s := p.spans[i]; s.until > op.End && other(s.hold) {
 				found = append(found, s)

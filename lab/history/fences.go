@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// FenceOrder finds fences that do not order the holds. Every hold has a fence; no two
+// fenceOrder finds fences that do not order the holds. Every hold has a fence; no two
 // share one; a client that asked after another had got its fence gets a greater one; a hold
 // keeps its fence for life. Where the lock is re-entrant, holds of one owner may share
 // a fence, and do so if the second was got while the first was held. For real time this
@@ -14,8 +14,6 @@ import (
 // their own. A reader's is not less than any that was got before, and less than that of a
 // writer that asks later. Of permits each process hands its own on with numbers that it has reserved, so those of
 // permits that are held at the same time come in any order.
-func FenceOrder(ops []Op, r Rules) []Violation { return bookOf(ops).fenceOrder(r) }
-
 func (b *book) fenceOrder(r Rules) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {

@@ -215,15 +215,3 @@ func plus(a, b time.Duration) time.Duration {
 	}
 	return a + b
 }
-
-// sortedBefore is how many of the spans, sorted by from, have begun before t: one that
-// begins at the very moment does so at the same time as what happens then.
-func sortedBefore(spans []span, t time.Duration) int {
-	n, _ := slices.BinarySearchFunc(spans, t, func(s span, t time.Duration) int {
-		if s.from < t {
-			return -1
-		}
-		return 1
-	})
-	return n
-}

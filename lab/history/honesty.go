@@ -90,7 +90,7 @@ func (b *book) honestAmbiguity(r Rules) []Violation {
 	}
 	for _, op := range b.stray {
 		if op.Result == OK || op.Kind == KindRead || op.Kind == KindWrite {
-			report(append(b.asked(op.Hold), op), "the %s of %s is for a hold of %q that nobody was granted", op.Kind, op.Client, op.Key)
+			report([]Op{op}, "the %s of %s is for a hold of %q that nobody was granted", op.Kind, op.Client, op.Key)
 		}
 	}
 	if r.Linger <= 0 {
@@ -143,19 +143,6 @@ func (b *book) wanted(key string, p *page, r Rules) func(op Op) int {
 	}
 }
 
-// asked are the attempts that name a hold, though it was not granted.
-func (b *book) asked(hold string) []Op {
-	var found []Op
-	for _, p := range b.byKey {
-		for _, op := range p.attempts {
-			if op.Hold == hold {
-				found = append(found, op)
-			}
-		}
-	}
-	return found
-}
-
 // A presence is a time in which something of an attempt may have been on a server.
 type presence struct {
 	from, until time.Duration
@@ -165,12 +152,8 @@ type presence struct {
 
 // most is the greatest size that may have been held at any moment of an operation.
 func most(present []presence, op Op) (size int) {
-	last, _ := slices.BinarySearchFunc(present, op.End, func(q presence, t time.Duration) int {
-		if q.from <= t {
-			return -1
-		}
-		return 1
-	})
+	after := plus(op.End, 1)
+	last, _ := slices.BinarySearchFunc(present, after, func(q presence, t time.Duration) int { return cmp.Compare(q.from, t) })
 	var near []presence
 	for i := last - 1; i >= 0 && present[i].latest >= op.Start; i-- {
 		if present[i].until >= op.Start {

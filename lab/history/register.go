@@ -2,16 +2,15 @@ package history
 
 import "cmp"
 
-// NoLostUpdate finds updates that were lost: who reads, thinks and writes back under a
+// noLostUpdate finds updates that were lost: who reads, thinks and writes back under a
 // lock overwrites only what it has read. Each write comes from the value that its hold read or
 // wrote last; no two writes that took effect may come from the same one, or one of them is
 // lost. A write of unknown end has taken effect if somebody has read its value. A write
 // without a read is not looked at.
-func NoLostUpdate(ops []Op) (found []Violation) {
+func noLostUpdate(ops []Op) (found []Violation) {
 	type value struct{ key, value string }
 	type user struct{ key, hold string }
 	type update struct{ read, write Op }
-	ops = Merge(ops)
 	seen := map[value]bool{}
 	for _, op := range ops {
 		if op.Kind == KindRead && op.Result == OK {

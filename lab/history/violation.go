@@ -84,7 +84,7 @@ func Judge(ops []Op, r Rules) []Violation {
 		b.honestAmbiguity(r),
 	)
 	if r.Permits <= 1 { // several permits protect no updates from each other
-		all = append(all, NoLostUpdate(b.ops)...)
+		all = append(all, noLostUpdate(b.ops)...)
 	}
 	if r.Bound > 0 {
 		all = append(all, b.deadlockFree(r)...)
@@ -108,46 +108,26 @@ func violation(property string, ops []Op, format string, args ...any) Violation 
 
 // String is the operation in a line.
 func (op Op) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s–%s", clock(op.Start), clock(op.End))
-	if op.Client != "" {
-		fmt.Fprintf(&b, "  %s", op.Client)
+	line := fmt.Sprintf("%s–%s", clock(op.Start), clock(op.End))
+	add := func(told bool, format string, args ...any) {
+		if told {
+			line += fmt.Sprintf(format, args...)
+		}
 	}
-	fmt.Fprintf(&b, "  %s", op.Kind)
-	if op.Key != "" {
-		fmt.Fprintf(&b, " %s", op.Key)
-	}
-	if op.Kind == KindWrite {
-		fmt.Fprintf(&b, " %q", op.Value)
-	}
-	if op.Result != "" {
-		fmt.Fprintf(&b, " = %s", op.Result)
-	}
-	if op.Kind == KindRead && op.Result == OK {
-		fmt.Fprintf(&b, " %q", op.Value)
-	}
-	if op.Hold != "" {
-		fmt.Fprintf(&b, ", hold %.8s", op.Hold)
-	}
-	if op.Owner != "" && op.Owner != op.Hold {
-		fmt.Fprintf(&b, ", owner %.20s", op.Owner)
-	}
-	if op.Share != 0 {
-		fmt.Fprintf(&b, ", share %d", op.Share)
-	}
-	if op.Fence != 0 {
-		fmt.Fprintf(&b, ", fence %d", op.Fence)
-	}
-	if op.Deadline != 0 {
-		fmt.Fprintf(&b, ", until %s", clock(op.Deadline))
-	}
-	if op.Unconfirmed != 0 {
-		fmt.Fprintf(&b, ", %d attempts of unknown outcome", op.Unconfirmed)
-	}
-	if op.Note != "" {
-		fmt.Fprintf(&b, ", %s", op.Note)
-	}
-	return b.String()
+	add(op.Client != "", "  %s", op.Client)
+	add(true, "  %s", op.Kind)
+	add(op.Key != "", " %s", op.Key)
+	add(op.Kind == KindWrite, " %q", op.Value)
+	add(op.Result != "", " = %s", op.Result)
+	add(op.Kind == KindRead && op.Result == OK, " %q", op.Value)
+	add(op.Hold != "", ", hold %.8s", op.Hold)
+	add(op.Owner != "" && op.Owner != op.Hold, ", owner %.20s", op.Owner)
+	add(op.Share != 0, ", share %d", op.Share)
+	add(op.Fence != 0, ", fence %d", op.Fence)
+	add(op.Deadline != 0, ", until %s", clock(op.Deadline))
+	add(op.Unconfirmed != 0, ", %d attempts of unknown outcome", op.Unconfirmed)
+	add(op.Note != "", ", %s", op.Note)
+	return line
 }
 
 // rounded shows a duration to the microsecond.
