@@ -23,9 +23,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A command is what a contender has to do, and a reply what it answers.
-type command struct {
-	ID    uint64
+// A Command is what a contender has to do, and a Reply what it answers: net/rpc demands that they are exported.
+type Command struct {
 	Do    verb
 	Bid   Bid
 	Hold  string // its token
@@ -34,8 +33,7 @@ type command struct {
 	Work  Workload
 }
 
-type reply struct {
-	ID    uint64
+type Reply struct {
 	Error *Error
 	Hold  string // the token of what was acquired
 	Value string
@@ -51,9 +49,7 @@ const (
 	doWrite verb = "write"
 	doWork  verb = "work"
 	doRest  verb = "rest"
-
-	doGiveUp verb = "give up" // the command of that ID; has no reply
-	doClose  verb = "close"
+	doClose verb = "close"
 )
 
 // role is that of contenders among children.
@@ -79,37 +75,27 @@ func Child(known ...subjects.Variant) bool {
 		if err != nil {
 			return err
 		}
-		if err := parent.Send(reply{}); err != nil {
+		l, err := listen(obedient{c})
+		if err != nil {
 			return err
 		}
-		return c.serve(parent)
+		defer l.Close()
+		if err := parent.Send(l.Addr().String()); err != nil {
+			return err
+		}
+		return parent.Receive(new(any)) // nothing: that the parent is gone
 	})
 }
 
-// serve obeys the parent, one command next to the other, until it is gone.
-func (c *client) serve(parent *child.Parent) error {
-	var underWay sync.Map // how to give up a command, by its ID
-	for {
-		var m command
-		if err := parent.Receive(&m); err != nil {
-			return err
-		}
-		if m.Do == doGiveUp {
-			if cancel, ok := underWay.Load(m.ID); ok {
-				cancel.(context.CancelFunc)()
-			}
-			continue
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		underWay.Store(m.ID, cancel)
-		go func() {
-			r, err := c.do(ctx, m)
-			underWay.Delete(m.ID)
-			cancel()
-			r.ID, r.Error = m.ID, wired(err)
-			parent.Send(r) // if nobody hears it, the parent is gone, and so are we soon
-		}()
-	}
+// obedient is a client as its creator sees it.
+type obedient struct{ *client }
+
+// Do obeys.
+func (o obedient) Do(m Command, answer *Reply) error {
+	r, err := o.do(m)
+	r.Error = wired(err)
+	*answer = r
+	return nil
 }
 
 // A client is a contender where it works.
@@ -188,52 +174,48 @@ func newClient(s Setup, p driver.Protocol, r *history.Recorder) (c *client, err 
 }
 
 func (c *client) close() error {
-	errs := []error{c.rest(context.Background()), c.strategy.Close()}
+	errs := []error{c.rest(), c.strategy.Close()}
 	for _, end := range c.ends {
 		errs = append(errs, end())
 	}
 	return errors.Join(append(errs, c.recorder.Err())...)
 }
 
-// do obeys.
-func (c *client) do(ctx context.Context, m command) (reply, error) {
+func (c *client) do(m Command) (r Reply, err error) {
 	switch m.Do {
 	case doAcquire:
-		h, err := c.acquire(ctx, c.setup.Name, m.Bid)
-		switch {
-		case err != nil:
-			return reply{}, err
-		case ctx.Err() != nil: // the caller has given up
-			return reply{}, errors.Join(context.Cause(ctx), h.release(ctx))
+		h, err := c.acquire(context.Background(), c.setup.Name, m.Bid)
+		if err != nil {
+			return r, err
 		}
-		return reply{Hold: h.lease.Token()}, nil
+		return Reply{Hold: h.lease.Token()}, nil
 	case doWork:
-		return reply{}, c.work(m.Work)
+		return r, c.work(m.Work)
 	case doRest:
-		return reply{}, c.rest(ctx)
+		return r, c.rest()
 	case doClose:
-		return reply{}, c.close()
+		return r, c.close()
 	}
 	c.mu.Lock()
 	h := c.holds[m.Hold]
 	c.mu.Unlock()
 	if h == nil {
-		return reply{}, fmt.Errorf("contender: %s of the hold %q, which %s does not have", m.Do, m.Hold, c.setup.Name)
+		return r, fmt.Errorf("contender: %s of the hold %q, which %s does not have", m.Do, m.Hold, c.setup.Name)
 	}
 	switch m.Do {
 	case doRelease:
-		return reply{}, h.release(ctx)
+		return r, h.release()
 	case doRead:
-		value, err := h.read(ctx)
-		return reply{Value: value}, err
+		r.Value, err = h.read()
+		return r, err
 	case doWrite:
 		stop := func() error { return nil }
 		if m.Stop {
 			stop = child.StopSelf
 		}
-		return reply{}, h.write(ctx, m.Value, stop)
+		return r, h.write(m.Value, stop)
 	}
-	return reply{}, fmt.Errorf("contender: the command %q is not known", m.Do)
+	return r, fmt.Errorf("contender: the command %q is not known", m.Do)
 }
 
 // acquire takes a lock in who's name.
@@ -382,7 +364,7 @@ func (h *hold) learn(err error) {
 	h.recorder.Add(op)
 }
 
-func (h *hold) extend(ctx context.Context) error {
+func (h *hold) extend() error {
 	h.notice()
 	op := h.op(history.KindRenew)
 	op.TTL = h.setup.TTL
@@ -390,7 +372,7 @@ func (h *hold) extend(ctx context.Context) error {
 	op.Noticed = h.kept // one in the background may come in between, and is not seen then
 	h.mu.Unlock()
 	op = h.recorder.Begin(op)
-	err := h.lease.Extend(ctx)
+	err := h.lease.Extend(context.Background())
 	if op = op.Of(h.lease, err); err == nil {
 		op.Took = time.Duration(h.elapsed.Load())
 	}
@@ -413,10 +395,10 @@ func (h *hold) keepAlive() error {
 	return h.lease.KeepAlive(0)
 }
 
-func (h *hold) release(ctx context.Context) error {
+func (h *hold) release() error {
 	h.notice()
 	op := h.recorder.Begin(h.op(history.KindRelease))
-	err := h.lease.Release(ctx)
+	err := h.lease.Release(context.Background())
 	h.recorder.End(op.Ended(err))
 	h.forget()
 	return err
@@ -424,12 +406,12 @@ func (h *hold) release(ctx context.Context) error {
 
 // downgrade makes of a hold to write one to read. In the history the one is released, and the other acquired, in
 // the same time.
-func (h *hold) downgrade(ctx context.Context) (*hold, error) {
+func (h *hold) downgrade() (*hold, error) {
 	h.notice()
 	release := h.recorder.Begin(h.op(history.KindRelease))
 	acquire := history.Op{Client: h.who, Kind: history.KindAcquire, Key: h.lease.Name(), Share: 1, From: h.lease.Token(), TTL: h.setup.TTL}
 	acquire = h.recorder.Begin(acquire)
-	lease, err := h.strategy.Exchange(ctx, h.lease, 1)
+	lease, err := h.strategy.Exchange(context.Background(), h.lease, 1)
 	acquire = h.recorder.End(acquire.Of(lease, err))
 	release = release.Ended(err)
 	if release.Result == history.Lost && history.Now() >= h.until() {
@@ -465,8 +447,8 @@ func (h *hold) forget() {
 
 var errNoStore = errors.New("contender: Setup.Store is empty: there is nothing to read or write")
 
-func (h *hold) read(ctx context.Context) (value string, err error) {
-	err = h.protected(ctx, h.op(history.KindRead), func(op *history.Op) error {
+func (h *hold) read() (value string, err error) {
+	err = h.protected(h.op(history.KindRead), func(op *history.Op) error {
 		err := h.store(*op, &value)
 		op.Value = value
 		return err
@@ -474,10 +456,10 @@ func (h *hold) read(ctx context.Context) (value string, err error) {
 	return value, err
 }
 
-func (h *hold) write(ctx context.Context, value string, before func() error) error {
+func (h *hold) write(value string, before func() error) error {
 	op := h.op(history.KindWrite)
 	op.Value = value
-	return h.protected(ctx, op, func(op *history.Op) error {
+	return h.protected(op, func(op *history.Op) error {
 		if err := before(); err != nil {
 			return err
 		}
@@ -488,12 +470,9 @@ func (h *hold) write(ctx context.Context, value string, before func() error) err
 // protected does what only a holder may do. The operation begins before the holder looks
 // whether it holds the lock: so if it does it may, and a pause in between is in the
 // history.
-func (h *hold) protected(ctx context.Context, op history.Op, do func(*history.Op) error) error {
+func (h *hold) protected(op history.Op, do func(*history.Op) error) error {
 	if h.store == nil {
 		return errNoStore
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	h.notice()
 	op = h.recorder.Begin(op)

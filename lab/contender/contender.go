@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/rpc"
 	"os"
 	"sync"
 	"time"
@@ -48,23 +49,20 @@ var ErrEnded = child.ErrEnded
 // A Contender obeys its creator. Methods are safe for concurrent use: one that hangs
 // hinders no other.
 //
-// It is a child (see package child): it is sent commands and sends replies, in whatever order
-// they come. The first reply, with the ID 0, says that it is open. Its history goes to a file,
+// It is a child (see package child), which serves commands (net/rpc). Its history goes to a file,
 // line by line as things happen, where it outlives the child.
 //
 // Errors are what package strategy said, for errors.Is; from another process their type
-// is *[Error]. When ctx ends before the answer has come, the contender gives
-// up, and the error is ctx's.
+// is *[Error]. When ctx ends before the answer has come, the error is ctx's, and the contender goes on.
 type Contender struct {
 	setup   Setup
 	process *child.Process
 	log     *os.File // of its history; its name is gone
 
+	calls *rpc.Client
+
 	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan reply // by the command's ID; closed when no reply will come
-	over    error                 // how the process ended
-	history []history.Op          // read before the log was closed; nil: it is not
+	history []history.Op // read before the log was closed; nil: it is not
 
 	close func() error
 }
@@ -100,71 +98,36 @@ func start(ctx context.Context, s Setup) (c *Contender, err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it has said nothing for %v", startLimit))
 	defer cancel()
-	if err := p.Receive(ctx, &reply{}); err != nil {
+	c = &Contender{setup: s, process: p, log: log}
+	c.close = sync.OnceValue(c.doClose)
+	var addr string
+	if err = p.Receive(ctx, &addr); err == nil {
+		c.calls, err = rpc.Dial("tcp", addr)
+	}
+	if err != nil {
 		p.Kill() // an error says no more than err
 		return nil, err
 	}
-	c = &Contender{setup: s, process: p, log: log, waiting: map[uint64]chan reply{}}
-	c.close = sync.OnceValue(c.doClose)
-	go c.listen()
 	return c, nil
 }
 
-// listen passes replies on until the process ends.
-func (c *Contender) listen() {
-	for {
-		var r reply
-		err := c.process.Receive(context.Background(), &r)
-		c.mu.Lock()
-		if err != nil {
-			c.over = err
-			for _, answer := range c.waiting {
-				close(answer)
-			}
-			clear(c.waiting)
-			c.mu.Unlock()
-			return
-		}
-		if answer := c.waiting[r.ID]; answer != nil {
-			delete(c.waiting, r.ID)
-			answer <- r
-		}
-		c.mu.Unlock()
-	}
-}
-
 // do sends a command and waits for its reply.
-func (c *Contender) do(ctx context.Context, m command) (reply, error) {
+func (c *Contender) do(ctx context.Context, m Command) (r Reply, err error) {
 	if ctx.Err() != nil {
-		return reply{}, context.Cause(ctx)
+		return r, context.Cause(ctx)
 	}
-	answer := make(chan reply, 1)
-	c.mu.Lock()
-	if c.over == nil {
-		c.last++
-		c.waiting[c.last] = answer
-	} else {
-		close(answer)
-	}
-	m.ID = c.last
-	c.mu.Unlock()
-	if err := c.process.Send(m); err != nil {
-		return reply{}, err
-	}
+	var answer Reply // not r: it may be written when ctx has ended
 	select {
-	case r, ok := <-answer:
+	case call := <-c.calls.Go("contender.Do", m, &answer, make(chan *rpc.Call, 1)).Done:
 		switch {
-		case !ok:
-			return reply{}, fmt.Errorf("%s of %s: %w", m.Do, c.setup.Name, c.over)
-		case r.Error != nil:
-			return r, r.Error
+		case call.Error != nil: // the process is gone, and says why
+			return r, fmt.Errorf("%s of %s: %w", m.Do, c.setup.Name, c.process.Receive(ctx, new(any)))
+		case answer.Error != nil:
+			return r, answer.Error
 		}
-		return r, nil
+		return answer, nil
 	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.waiting, m.ID)
-		c.mu.Unlock()
-		return reply{}, errors.Join(context.Cause(ctx), c.process.Send(command{ID: m.ID, Do: doGiveUp}))
+		return r, context.Cause(ctx)
 	}
 }
 
@@ -182,7 +145,7 @@ type Bid struct {
 
 // Acquire takes a lock.
 func (c *Contender) Acquire(ctx context.Context, b Bid) (*Hold, error) {
-	r, err := c.do(ctx, command{Do: doAcquire, Bid: b})
+	r, err := c.do(ctx, Command{Do: doAcquire, Bid: b})
 	if err != nil {
 		return nil, err
 	}
@@ -191,14 +154,14 @@ func (c *Contender) Acquire(ctx context.Context, b Bid) (*Hold, error) {
 
 // Work makes the contender work on its own, until Rest. It returns at once.
 func (c *Contender) Work(ctx context.Context, w Workload) error {
-	_, err := c.do(ctx, command{Do: doWork, Work: w})
+	_, err := c.do(ctx, Command{Do: doWork, Work: w})
 	return err
 }
 
 // Rest ends the work and returns when all workers have left, with what made one of them
 // leave earlier: not a lock that could not be had, but something that must not happen.
 func (c *Contender) Rest(ctx context.Context) error {
-	_, err := c.do(ctx, command{Do: doRest})
+	_, err := c.do(ctx, Command{Do: doRest})
 	return err
 }
 
@@ -222,10 +185,11 @@ func (c *Contender) doClose() error {
 	c.process.Resume() // an error says that it has ended
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, fmt.Errorf("closing it takes more than %v", closeLimit))
 	defer cancel()
-	_, err := c.do(ctx, command{Do: doClose})
+	_, err := c.do(ctx, Command{Do: doClose})
 	if errors.Is(err, ErrEnded) {
 		err = nil // Close knows whether that was Kill's doing
 	}
+	c.calls.Close()
 	if err = errors.Join(err, c.process.Close(closeLimit)); err != nil {
 		err = fmt.Errorf("contender: closing %s: %w", c.setup.Name, err)
 	}
@@ -259,20 +223,20 @@ type Hold struct {
 
 // Release gives the lock up.
 func (h *Hold) Release(ctx context.Context) error {
-	_, err := h.c.do(ctx, command{Do: doRelease, Hold: h.token})
+	_, err := h.c.do(ctx, Command{Do: doRelease, Hold: h.token})
 	return err
 }
 
 // Read reads what the lock protects, if the holder believes it has the lock; otherwise the
 // error is what it believes. A store that was shown a greater fence refuses: [ErrStale].
 func (h *Hold) Read(ctx context.Context) (value string, err error) {
-	r, err := h.c.do(ctx, command{Do: doRead, Hold: h.token})
+	r, err := h.c.do(ctx, Command{Do: doRead, Hold: h.token})
 	return r.Value, err
 }
 
 // Write is Read's counterpart.
 func (h *Hold) Write(ctx context.Context, value string) error {
-	_, err := h.c.do(ctx, command{Do: doWrite, Hold: h.token, Value: value})
+	_, err := h.c.do(ctx, Command{Do: doWrite, Hold: h.token, Value: value})
 	return err
 }
 
@@ -280,6 +244,6 @@ func (h *Hold) Write(ctx context.Context, value string) error {
 // moments: it has just seen that it holds the lock, and has not yet sent anything. See
 // [Contender.Stopped]; it goes on with [Contender.Thaw].
 func (h *Hold) WriteAfterStop(ctx context.Context, value string) error {
-	_, err := h.c.do(ctx, command{Do: doWrite, Hold: h.token, Value: value, Stop: true})
+	_, err := h.c.do(ctx, Command{Do: doWrite, Hold: h.token, Value: value, Stop: true})
 	return err
 }

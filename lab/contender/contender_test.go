@@ -20,7 +20,6 @@ import (
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/luascript"
-	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -34,13 +33,12 @@ func TestMain(m *testing.M) {
 // exitCode is what a child ends with: as under the race detector, when there was one.
 var exitCode atomic.Int64
 
-// spoilt are variants of this test's own: those of which a child dies, and a lock of three permits.
+// spoilt are variants of this test's own: those of which a child dies.
 func spoilt() []subjects.Variant {
 	variant := func(name string, on func(driver.Node) driver.Protocol) subjects.Variant {
 		return subjects.Variant{Name: name, Servers: 1, On: func(nodes []driver.Node) driver.Protocol { return on(nodes[0]) }}
 	}
 	return []subjects.Variant{
-		variant("three permits", func(n driver.Node) driver.Protocol { return semaphore.On(n, 3) }),
 		variant("panics", func(n driver.Node) driver.Protocol { return panics{luascript.On(n)} }),
 		variant("ends badly", func(n driver.Node) driver.Protocol { return endsBadly{luascript.On(n)} }),
 	}
@@ -80,19 +78,18 @@ func newScene(t *testing.T) *scene {
 	return &scene{t, ctx, fmt.Sprintf("%s %d %d", t.Name(), os.Getpid(), scenes.Add(1)), s}
 }
 
-// setup is for a lock that nothing but a test's own doing ends, unless it has a TTL.
-func (s *scene) setup(name, variant string, ttl ...time.Duration) contender.Setup {
+// setup is for a lock that nothing but a test's own doing ends.
+func (s *scene) setup(name, variant string) contender.Setup {
 	s.Helper()
-	ttl = append(ttl, time.Minute)
 	return contender.Setup{
 		Name: name, Variant: variant, Addrs: []string{redistest.Shared(s).Addr()}, Store: s.store.Addr(),
-		TTL: ttl[0], OpTimeout: min(ttl[0]*4/5, 20*time.Second),
+		TTL: time.Minute, OpTimeout: 20 * time.Second,
 	}
 }
 
-func (s *scene) start(name, variant string, ttl ...time.Duration) *contender.Contender {
+func (s *scene) start(name string) *contender.Contender {
 	s.Helper()
-	c, err := contender.Start(s.ctx, s.setup(name, variant, ttl...))
+	c, err := contender.Start(s.ctx, s.setup(name, "luascript"))
 	check(s, err)
 	s.Cleanup(func() {
 		if err := c.Close(); err != nil {
@@ -103,35 +100,11 @@ func (s *scene) start(name, variant string, ttl ...time.Duration) *contender.Con
 }
 
 // acquire has the contender take the scene's lock.
-func (s *scene) acquire(c *contender.Contender, b contender.Bid) *contender.Hold {
+func (s *scene) acquire(c *contender.Contender) *contender.Hold {
 	s.Helper()
-	b.Lock = s.lock
-	h, err := c.Acquire(s.ctx, b)
+	h, err := c.Acquire(s.ctx, contender.Bid{Lock: s.lock})
 	check(s, err)
 	return h
-}
-
-// refused has the contender ask once, while others hold the lock.
-func (s *scene) refused(c *contender.Contender, b contender.Bid) {
-	s.Helper()
-	b.Lock, b.Try = s.lock, true
-	if _, err := c.Acquire(s.ctx, b); !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
-		s.Errorf("%s asks while others hold the lock: %v, want ErrHeld", c.Name(), err)
-	}
-}
-
-func (s *scene) release(all ...*contender.Hold) {
-	s.Helper()
-	for _, h := range all {
-		check(s, h.Release(s.ctx))
-	}
-}
-
-func (s *scene) reads(h *contender.Hold, want string) {
-	s.Helper()
-	if v, err := h.Read(s.ctx); v != want || err != nil {
-		s.Errorf("it reads %q, %v, want %q", v, err, want)
-	}
 }
 
 func (s *scene) ops(c *contender.Contender) []history.Op {
@@ -139,24 +112,6 @@ func (s *scene) ops(c *contender.Contender) []history.Op {
 	ops, err := c.Ops()
 	check(s, err)
 	return ops
-}
-
-// acquitted: no judge has an objection.
-func (s *scene) acquitted(ops []history.Op, rules history.Rules) {
-	s.Helper()
-	for _, v := range history.Judge(ops, rules) {
-		s.Error(v)
-	}
-}
-
-// count is how many operations there are of a kind that ended well.
-func count(ops []history.Op, k history.Kind, more ...func(history.Op) bool) (n int) {
-	for _, op := range ops {
-		if op.Kind == k && (op.Result == history.OK || op.Result == "") && (len(more) == 0 || more[0](op)) {
-			n++
-		}
-	}
-	return n
 }
 
 func check(t testing.TB, err error) {
@@ -170,27 +125,30 @@ func check(t testing.TB, err error) {
 // error is the contract's.
 func TestSteps(t *testing.T) {
 	s := newScene(t)
-	a, b := s.start("A", "luascript"), s.start("B", "luascript")
-	h := s.acquire(a, contender.Bid{})
-	s.refused(b, contender.Bid{})
+	a, b := s.start("A"), s.start("B")
+	h := s.acquire(a)
+	if _, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock, Try: true}); !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+		t.Errorf("B asks while A holds: %v, want ErrHeld", err)
+	}
 	late := "acquire held"
 	if _, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock, Wait: 10 * time.Millisecond}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("B waits for 10ms while A holds: %v, want that the time is over", err)
 	} else if !errors.Is(err, strategy.ErrHeld) { // on a busy machine 10ms end before the server is asked, or answers
 		late = "acquire " + string(history.ResultOf(err))
 	}
-	s.reads(h, "")
 	check(t, h.Write(s.ctx, "A was here"))
-	s.release(h)
+	check(t, h.Release(s.ctx))
 	if err := h.Release(s.ctx); err == nil {
 		t.Error("a second release says nothing, want an error")
 	}
-	h = s.acquire(b, contender.Bid{})
-	s.reads(h, "A was here")
-	s.release(h)
+	h = s.acquire(b)
+	if v, err := h.Read(s.ctx); v != "A was here" || err != nil {
+		t.Errorf("B reads %q, %v, want what A wrote", v, err)
+	}
+	check(t, h.Release(s.ctx))
 
 	for c, want := range map[*contender.Contender][]string{
-		a: {"acquire ok", "read ok", "write ok", "release ok"},
+		a: {"acquire ok", "write ok", "release ok"},
 		b: {"acquire held", late, "acquire ok", "read ok", "release ok"},
 	} {
 		var got []string
@@ -206,76 +164,31 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestHangingHindersNobody: while one command waits, others are obeyed; and when its ctx
-// ends it is given up.
+// TestHangingHindersNobody: while one command waits, others are obeyed; and its caller leaves with its ctx.
 func TestHangingHindersNobody(t *testing.T) {
 	s := newScene(t)
-	c := s.start("A", "luascript")
-	h := s.acquire(c, contender.Bid{})
-	waiting, giveUp := context.WithCancel(s.ctx)
-	defer giveUp()
+	c := s.start("A")
+	h := s.acquire(c)
+	waiting, leave := context.WithCancel(s.ctx)
+	defer leave()
 	done := make(chan error)
 	go func() {
 		_, err := c.Acquire(waiting, contender.Bid{Lock: s.lock})
 		done <- err
 	}()
 	check(t, h.Write(s.ctx, "meanwhile"))
-	giveUp()
+	leave()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("an acquire that is given up: %v, want context.Canceled", err)
+		t.Errorf("an acquire whose ctx ends: %v, want context.Canceled", err)
 	}
-	s.release(h)
-	s.release(s.acquire(c, contender.Bid{})) // a contender that gave up does not get it later
-}
-
-// TestPause: a paused process holds nothing past its TTL, and goes on. If it is paused between its look
-// and its write it writes late: without a fence it destroys what its successor wrote.
-func TestPause(t *testing.T) {
-	for _, c := range []struct {
-		name, variant string
-		looked        bool // before the pause
-		want          error
-		stored        string
-	}{
-		{"before the look", "luascript", false, strategy.ErrLost, "B's"},
-		{"after the look", "setnxpx", true, nil, "A's"},
-		{"after the look, with a fence", "luascript", true, contender.ErrStale, "B's"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t)
-			a, b := s.start("A", c.variant, 500*time.Millisecond), s.start("B", c.variant)
-			h := s.acquire(a, contender.Bid{})
-			done := make(chan error, 1)
-			write := func() { done <- h.WriteAfterStop(s.ctx, "A's") }
-			if c.looked {
-				go write()
-			} else {
-				check(t, a.Pause(s.ctx))
-				write = func() { done <- h.Write(s.ctx, "A's") }
-			}
-			check(t, a.Stopped(s.ctx))
-			check(t, s.acquire(b, contender.Bid{}).Write(s.ctx, "B's")) // waits for A's TTL
-			check(t, a.Thaw())
-			if !c.looked {
-				write()
-			}
-			if err := <-done; !errors.Is(err, c.want) || s.store.Value(s.lock) != c.stored {
-				t.Errorf("A's late write: %v, and stored is %q, want %v and %s", err, s.store.Value(s.lock), c.want, c.stored)
-			}
-			ops := s.ops(a)
-			i := slices.IndexFunc(ops, func(op history.Op) bool { return op.Kind == history.KindWrite })
-			if c.looked && (i < 0 || ops[i].Start >= ops[0].Deadline || ops[i].End <= ops[0].Deadline) {
-				t.Errorf("%+v: want a write that began before the deadline and ended after it", ops)
-			}
-		})
-	}
+	check(t, h.Release(s.ctx))
 }
 
 // TestKill: what a killed process was doing is in its history, as unknown.
 func TestKill(t *testing.T) {
 	s := newScene(t)
-	a, b := s.start("A", "luascript"), s.start("B", "luascript")
-	h := s.acquire(a, contender.Bid{})
+	a, b := s.start("A"), s.start("B")
+	h := s.acquire(a)
 	done := make(chan error)
 	go func() {
 		_, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock})
@@ -298,7 +211,7 @@ func TestKill(t *testing.T) {
 	if _, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock}); err == nil {
 		t.Error("a killed contender obeys, want an error")
 	}
-	s.release(h)
+	check(t, h.Release(s.ctx))
 }
 
 // TestEndsByItself: a process that has ended by itself was not killed, though somebody kills it

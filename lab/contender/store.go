@@ -42,25 +42,33 @@ func OpenStore() (*Store, error) { return openStore(false) }
 func OpenCarelessStore() (*Store, error) { return openStore(true) }
 
 func openStore(careless bool) (*Store, error) {
+	s := &Store{careless: careless, cells: map[string]*cell{}}
+	var err error
+	s.listener, err = listen(s)
+	return s, err
+}
+
+// listen serves the methods of what it is given, on a port of its own, for this machine only, until the listener is
+// closed. Who is connected by then is still served.
+func listen(methods any) (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("contender: the store: %w", err)
+		return nil, fmt.Errorf("contender: %w", err)
 	}
-	s := &Store{careless: careless, listener: l, cells: map[string]*cell{}}
 	server := rpc.NewServer()
-	if err := server.Register(s); err != nil {
-		return nil, err
+	if err := server.RegisterName("contender", methods); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
-				return // Close
+				return // closed
 			}
 			go server.ServeConn(conn)
 		}
 	}()
-	return s, nil
+	return l, nil
 }
 
 // Addr is for [Setup].Store.
@@ -112,7 +120,7 @@ func (c *cell) admits(op history.Op) bool {
 // ask brings a request to the store, and its answer back. An error other than ErrStale
 // is that there is no store any more.
 func ask(store *rpc.Client, op history.Op, value *string) error {
-	err := store.Call("Store.Serve", op, value)
+	err := store.Call("contender.Serve", op, value)
 	switch {
 	case errors.As(err, new(rpc.ServerError)):
 		return ErrStale

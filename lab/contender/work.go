@@ -79,7 +79,7 @@ func (c *client) work(w Workload) error {
 }
 
 // rest ends the work. A waiter for a lock gives up; a holder goes on to its end.
-func (c *client) rest(ctx context.Context) error {
+func (c *client) rest() error {
 	c.mu.Lock()
 	s := c.shift
 	c.shift = nil
@@ -152,12 +152,12 @@ func (w *worker) round(ctx context.Context) error {
 	if w.store != nil && !(w.ReadWrite && b.Share > 0) {
 		w.writes++
 		value := fmt.Sprintf("%s #%d%s%s", w.name, w.writes, after, writer(seen))
-		if err := h.write(context.Background(), value, func() error { return nil }); err != nil {
+		if err := h.write(value, func() error { return nil }); err != nil {
 			return w.over(h, err)
 		}
 	}
 	if w.ReadWrite && b.Share == 0 && w.oneIn(w.Downgrade) {
-		reads, err := h.downgrade(context.Background())
+		reads, err := h.downgrade()
 		if err != nil {
 			return excused(err)
 		}
@@ -193,7 +193,7 @@ func (w *worker) see(h *hold) (string, error) {
 	if w.store == nil {
 		return "", h.check()
 	}
-	return h.read(context.Background())
+	return h.read()
 }
 
 // think passes the time in which others must keep out.
@@ -207,7 +207,7 @@ func (w *worker) think(h *hold) error {
 		long += w.upTo(w.setup.TTL * 3 / 2)
 	case w.oneIn(w.Renew):
 		time.Sleep(long)
-		if err := h.extend(context.Background()); errors.Is(err, strategy.ErrLost) {
+		if err := h.extend(); errors.Is(err, strategy.ErrLost) {
 			return err
 		}
 	}
@@ -235,7 +235,7 @@ func (w *worker) reenter(ctx context.Context, h *hold, b Bid) error {
 // over ends a hold, if it has not ended, after what ended its work. It excuses what a
 // fault may cause.
 func (w *worker) over(h *hold, err error) error {
-	return errors.Join(excused(err), excused(h.release(context.Background())))
+	return errors.Join(excused(err), excused(h.release()))
 }
 
 // excused is err, if no fault may cause it.

@@ -93,7 +93,7 @@ func play(t *testing.T, m *lockstest.Memory, rules history.Rules, seed uint64) (
 				t.Error("a second work at the same time is begun, want an error")
 			}
 			defer func() {
-				if err := c.rest(t.Context()); err != nil {
+				if err := c.rest(); err != nil {
 					t.Error(err)
 				}
 				c.close() // what it could not undo it says, which is its duty
