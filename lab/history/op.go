@@ -126,7 +126,7 @@ type Op struct {
 
 	Fence uint64 `json:"fence,omitempty"` // of the hold; 0: none
 
-	Value string `json:"value,omitempty"` // read: what was read; write: what was to be written
+	Value string `json:"value,omitempty"` // read: what was read; write: what was to be written; fault: its kind
 	Note  string `json:"note,omitempty"`  // the error's words; fault: what was done, to what
 }
 

@@ -240,13 +240,19 @@ func (s *seat) end() error {
 	c := s.now
 	s.now = nil
 	err := c.Close()
-	unsure := errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrRefused)
-	if unsure && !errors.Is(err, contender.ErrEnded) {
-		err = nil // it could not undo everything, and said so, which is its duty
-	}
 	ops, opsErr := c.Ops()
 	s.ops = append(s.ops, ops...)
-	return errors.Join(err, opsErr)
+	return errors.Join(excused(err), opsErr)
+}
+
+// excused is how a process ended, but for what it could not undo: it said so, which is its duty. One that ended otherwise
+// than it should has no excuse.
+func excused(err error) error {
+	unsure := errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrUnsent) || errors.Is(err, strategy.ErrRefused)
+	if unsure && !errors.Is(err, contender.ErrEnded) {
+		return nil
+	}
+	return err
 }
 
 // rest ends the work, and the processes.
@@ -324,7 +330,7 @@ func (a *arena) watch(ctx context.Context) (stop func()) {
 				return
 			}
 			if end := history.Now(); end-start > nap+opTimeout/2 {
-				a.faults.Add(history.Op{Kind: history.KindFault, Note: Slow, Start: start, End: end})
+				a.faults.Add(history.Op{Kind: history.KindFault, Value: Slow, Note: Slow, Start: start, End: end})
 			}
 		}
 	})
@@ -345,7 +351,7 @@ func (a *arena) do(ctx context.Context, s Step) error {
 		return nil
 	}
 	lasting := context.WithoutCancel(ctx)
-	op := a.faults.Begin(history.Op{Kind: history.KindFault, Note: s.String(), Client: a.hit(k, s)})
+	op := a.faults.Begin(history.Op{Kind: history.KindFault, Value: s.Fault, Note: s.String(), Client: a.hit(k, s)})
 	defer func() { a.faults.End(op) }()
 	err := k.begin(lasting, a, s)
 	if err == nil && k.end != nil {

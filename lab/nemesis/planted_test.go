@@ -5,17 +5,14 @@ package nemesis_test
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/broken"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
-	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
 	"github.com/lockstrategies/locks/luascript"
@@ -24,198 +21,114 @@ import (
 	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
-	"github.com/lockstrategies/locks/strategy"
 )
 
-// A plant is a lock with a fault of its own, and the property that must tell of it.
+// A plant is a lock with a fault of its own, and the property that must tell of it. For is how long the storm lasts.
 type plant struct {
-	subjects.Variant
-	finds  string
-	faults []string      // nil: all that the whole one survives
-	storm  time.Duration // 0: short
-	calm   time.Duration // 0: hardly any
-
-	overstay, workers, try int // 0: as usual
-
-	permits   int // of a lock that several may hold
-	readWrite bool
+	finds string
+	config
 }
 
+type config = nemesis.Config
+
 func planted() []plant {
-	script := func(name string, spoil func(n driver.Node, p driver.Protocol) driver.Protocol) subjects.Variant {
+	one := func(name, pkg string, on func(driver.Node) driver.Protocol) subjects.Variant {
 		return subjects.Variant{
-			Name: "planted-" + name, Package: "planted", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol { return spoil(nodes[0], luascript.On(nodes[0])) },
+			Name: "planted-" + name, Package: pkg, Servers: 1, Fenced: !strings.HasPrefix(pkg, "setnx"),
+			On: func(nodes []driver.Node) driver.Protocol { return on(nodes[0]) },
 		}
 	}
-	// The known weaknesses of a package must not excuse this.
-	grantedThoughHeld := func(name string, on func(driver.Node) driver.Protocol) plant {
-		return plant{finds: "Exclusion", faults: []string{"kill"}, Variant: subjects.Variant{
-			Name: "planted-granted-though-held-" + name, Package: name, Servers: 1,
-			On: func(nodes []driver.Node) driver.Protocol { return broken.GrantsSome(on(nodes[0]), false) },
-		}}
+	five := func(name, pkg string, guarded bool, on func([]driver.Node) driver.Protocol) subjects.Variant {
+		return subjects.Variant{Name: "planted-" + name, Package: pkg, Servers: 5, Guarded: guarded, On: on}
 	}
-	// A semaphore whose requests a spoilt node changes.
-	permits := func(name string, spoilt broken.Lock) subjects.Variant {
-		return subjects.Variant{
-			Name: "planted-" + name, Package: "semaphore", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(spoilt.Node(nodes[0]), 3) },
-		}
+	script := func(name string, spoil func(driver.Node, driver.Protocol) driver.Protocol) subjects.Variant {
+		return one(name, "planted", func(n driver.Node) driver.Protocol { return spoil(n, luascript.On(n)) })
 	}
-	counts := func(name string, permits int) subjects.Variant {
-		return subjects.Variant{
-			Name: "planted-" + name, Package: "semaphore", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], permits) },
-		}
+	permits := func(name string, permits int, spoilt broken.Lock) subjects.Variant {
+		return one(name, "semaphore", func(n driver.Node) driver.Protocol { return semaphore.On(spoilt.Node(n), permits) })
 	}
 	readWrite := func(name string, spoilt broken.Lock) subjects.Variant {
-		return subjects.Variant{
-			Name: "planted-" + name, Package: "rwlock", Servers: 1, Fenced: true,
-			On: func(nodes []driver.Node) driver.Protocol { return rwlock.On(spoilt.Node(nodes[0])) },
-		}
+		return one(name, "rwlock", func(n driver.Node) driver.Protocol { return rwlock.On(spoilt.Node(n)) })
 	}
+	patient := redlock.WithNodeTimeout(time.Minute)
+	whole := broken.Lock{Node: func(n driver.Node) driver.Node { return n }}
+	kill := []string{"kill"}
 	return []plant{
-		{
-			finds: "Exclusion", readWrite: true,
-			Variant: readWrite("reader-next-to-writer", broken.GrantsNextToHolders("read", ttl)),
-		},
-		{
-			finds: "Exclusion", readWrite: true,
-			Variant: readWrite("writer-next-to-reader", broken.GrantsNextToHolders("write", ttl)),
-		},
-		{
+		{"Exclusion", config{ReadWrite: true, Variant: readWrite("reader-next-to-writer", broken.GrantsNextToHolders("read", ttl))}},
+		{"Exclusion", config{ReadWrite: true, Variant: readWrite("writer-next-to-reader", broken.GrantsNextToHolders("write", ttl))}},
+		{"HonestAmbiguity", config{
 			// Nobody waits, because readers do not come in next to a writer that waits: so nobody would renew the dead.
-			finds: "HonestAmbiguity", readWrite: true, overstay: 500, workers: 1, try: 1, calm: nemesis.Calm, faults: []string{"forget scripts"},
+			ReadWrite: true, Overstay: 500, Workers: 1, Try: 1, Calm: nemesis.Calm, Faults: []string{"forget scripts"},
 			Variant: readWrite("readers-share-one-expiry", broken.SharesExpiry(ttl)),
-		},
-		{
-			finds: "Exclusion", readWrite: true, faults: []string{"kill"},
-			Variant: readWrite("downgrade-with-a-gap", broken.DowngradesInTwo(ttl)),
-		},
-		{finds: "Exclusion", permits: 3, Variant: counts("one-permit-too-many", 4)},
-		{finds: "HonestAmbiguity", permits: 3, try: 1, Variant: counts("one-permit-too-few", 2), faults: []string{"kill"}},
-		{
-			finds: "Exclusion", permits: 3,
-			Variant: permits("several-permits-count-as-one", broken.CountsSeveralPermitsAsOne),
-		},
-		{
-			finds: "Ownership", permits: 3,
-			Variant: permits("releases-anothers-permit", broken.ReleasesAnothersPermit),
-		},
-		{
-			finds: "DeadlockFree", permits: 3, overstay: 20, calm: nemesis.Calm, faults: []string{"kill"},
-			Variant: permits("permits-share-one-expiry", broken.SharesExpiry(ttl)),
-		},
-		grantedThoughHeld("setnxpx", func(n driver.Node) driver.Protocol { return setnxpx.On(n) }),
-		grantedThoughHeld("setnxgetset", func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }),
-		{
-			finds: "Exclusion", overstay: 30,
-			Variant: script("blind-release", func(n driver.Node, _ driver.Protocol) driver.Protocol {
-				return luascript.On(broken.ReleasesAnything.Node(n)) // though it may be another's by now
+		}},
+		{"Exclusion", config{ReadWrite: true, Faults: kill, Variant: readWrite("downgrade-with-a-gap", broken.DowngradesInTwo(ttl))}},
+		{"Exclusion", config{Permits: 3, Variant: permits("one-permit-too-many", 4, whole)}},
+		{"HonestAmbiguity", config{Permits: 3, Try: 1, Faults: kill, Variant: permits("one-permit-too-few", 2, whole)}},
+		{"Exclusion", config{Permits: 3, Variant: permits("several-permits-count-as-one", 3, broken.CountsSeveralPermitsAsOne)}},
+		{"Ownership", config{Permits: 3, Variant: permits("releases-anothers-permit", 3, broken.ReleasesAnothersPermit)}},
+		{"DeadlockFree", config{
+			Permits: 3, Overstay: 20, Calm: nemesis.Calm, Faults: kill,
+			Variant: permits("permits-share-one-expiry", 3, broken.SharesExpiry(ttl)),
+		}},
+		// The known weaknesses of a package must not excuse these two.
+		{"Exclusion", config{Faults: kill, Variant: one("granted-though-held-setnxpx", "setnxpx", func(n driver.Node) driver.Protocol {
+			return broken.GrantsSome(setnxpx.On(n), false)
+		})}},
+		{"Exclusion", config{Faults: kill, Variant: one("granted-though-held-setnxgetset", "setnxgetset", func(n driver.Node) driver.Protocol {
+			return broken.GrantsSome(setnxgetset.On(n), false)
+		})}},
+		{"Exclusion", config{Overstay: 30, Variant: script("blind-release", func(n driver.Node, _ driver.Protocol) driver.Protocol {
+			return luascript.On(broken.ReleasesAnything.Node(n)) // though it may be another's by now
+		})}},
+		{"Exclusion", config{
+			Faults: []string{"slow network"}, Overstay: 10,
+			Variant: script("late-grants-count", func(_ driver.Node, p driver.Protocol) driver.Protocol { return broken.CountsFromTheReply.Protocol(p) }),
+		}},
+		{"Exclusion", config{Variant: script("granted-though-held", func(_ driver.Node, p driver.Protocol) driver.Protocol {
+			return broken.GrantsSome(p, true)
+		})}},
+		{"DeadlockFree", config{Calm: nemesis.Calm, Faults: kill, Variant: script("no-expiry", func(n driver.Node, p driver.Protocol) driver.Protocol {
+			return broken.NeverExpires(p, n)
+		})}},
+		{"FenceOrder", config{Variant: script("fences-of-ones-own", func(_ driver.Node, p driver.Protocol) driver.Protocol {
+			return broken.HasFencesOfItsOwn.Protocol(p)
+		})}},
+		{"DeadlockFree", config{
+			Faults: kill, For: 20 * time.Second, // no calm shows it; a majority is enough
+			Variant: five("quorum-without-expiry", "redlock", true, func(nodes []driver.Node) driver.Protocol {
+				return broken.NeverExpires(redlock.On(nodes, patient), nodes...)
 			}),
-		},
-		{
-			finds: "Exclusion", faults: []string{"slow network"}, overstay: 10,
-			Variant: script("late-grants-count", func(_ driver.Node, p driver.Protocol) driver.Protocol {
-				return broken.CountsFromTheReply.Protocol(p)
+		}},
+		{"Exclusion", config{Variant: five("quorum-of-one", "planted", true, func(nodes []driver.Node) driver.Protocol {
+			var each []driver.Protocol
+			for _, n := range nodes {
+				each = append(each, luascript.On(n, luascript.WithoutFences()))
+			}
+			return broken.AnyOf{Each: each}
+		})}},
+		{"Exclusion", config{
+			Faults: []string{"flush"}, Overstay: 10,
+			Variant: five("unguarded", "redlock", false, func(nodes []driver.Node) driver.Protocol {
+				return redlock.On(nodes, patient, redlock.WithoutGuard())
 			}),
-		},
-		{
-			finds: "Exclusion",
-			Variant: script("granted-though-held", func(_ driver.Node, p driver.Protocol) driver.Protocol {
-				return broken.GrantsSome(p, true)
-			}),
-		},
-		{
-			finds: "DeadlockFree", calm: nemesis.Calm, faults: []string{"kill"},
-			Variant: script("no-expiry", func(n driver.Node, p driver.Protocol) driver.Protocol {
-				return broken.NeverExpires(p, n)
-			}),
-		},
-		{
-			finds: "DeadlockFree", faults: []string{"kill"}, storm: 20 * time.Second, // no calm shows it
-			Variant: subjects.Variant{
-				Name: "planted-quorum-without-expiry", Package: "redlock", Servers: 5, Guarded: true,
-				On: func(nodes []driver.Node) driver.Protocol {
-					return broken.NeverExpires(redlock.On(nodes, redlock.WithNodeTimeout(time.Minute)), nodes...) // a majority is enough
-				},
-			},
-		},
-		{
-			finds: "FenceOrder",
-			Variant: script("fences-of-ones-own", func(_ driver.Node, p driver.Protocol) driver.Protocol {
-				return broken.HasFencesOfItsOwn.Protocol(p)
-			}),
-		},
-		{
-			finds: "Exclusion",
-			Variant: subjects.Variant{
-				Name: "planted-quorum-of-one", Package: "planted", Servers: 5, Guarded: true,
-				On: func(nodes []driver.Node) driver.Protocol {
-					var each []driver.Protocol
-					for _, n := range nodes {
-						each = append(each, luascript.On(n, luascript.WithoutFences()))
-					}
-					return broken.AnyOf{Each: each}
-				},
-			},
-		},
-		{
-			finds: "Exclusion", faults: []string{"flush"}, overstay: 10,
-			Variant: subjects.Variant{
-				Name: "planted-unguarded", Package: "redlock", Servers: 5,
-				On: func(nodes []driver.Node) driver.Protocol {
-					return redlock.On(nodes, redlock.WithNodeTimeout(time.Minute), redlock.WithoutGuard())
-				},
-			},
-		},
+		}},
 	}
 }
 
 // ttl is that of the nemesis.
 const ttl = 600 * time.Millisecond
 
-// exitCode is what a contender's process ends with: as under the race detector, when there
-// was one.
-var exitCode atomic.Int64
-
-// endsBadly is a strategy of which processes die that have closed it, and had an excuse.
-func endsBadly() subjects.Variant {
-	return subjects.Variant{Name: "planted-ends-badly", Package: "planted", Servers: 1, On: func(nodes []driver.Node) driver.Protocol {
-		return closesBadly{&broken.Protocol{Protocol: luascript.On(nodes[0])}}
-	}}
-}
-
-type closesBadly struct{ *broken.Protocol }
-
-func (c closesBadly) Close() error {
-	exitCode.Store(66)
-	return errors.Join(c.Protocol.Close(), &strategy.ServerError{Kind: strategy.ErrUnknown, Err: errors.New("planted")})
-}
-
-// TestBadEnd: a process that ends otherwise than it should is reported.
-func TestBadEnd(t *testing.T) {
-	t.Parallel()
-	r := borrow(t, endsBadly())
-	c := nemesis.Config{Variant: endsBadly(), Seed: 1, For: 2 * time.Second, Calm: time.Second}
-	if _, err := nemesis.Run(t.Context(), r, c); !errors.Is(err, contender.ErrEnded) || !strings.Contains(err.Error(), "exit status 66") {
-		t.Errorf("Run: %v, want ErrEnded, and the status", err)
-	}
-}
-
 // TestPlanted: what is wrong with a lock is found. The short part plays a mistake that every
 // round shows.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	for _, p := range planted() {
-		if !soaks() && p.Name != "planted-quorum-of-one" {
+		if !soaks() && p.Variant.Name != "planted-quorum-of-one" {
 			continue
 		}
-		t.Run(p.Name, func(t *testing.T) {
+		t.Run(p.Variant.Name, func(t *testing.T) {
 			t.Parallel()
-			search(t, nemesis.Config{
-				Variant: p.Variant, Faults: p.faults, For: p.storm, Calm: p.calm, Overstay: p.overstay, Workers: p.workers, Try: p.try, Permits: p.permits, ReadWrite: p.readWrite,
-			}, p.finds)
+			search(t, p.config, p.finds)
 		})
 	}
 }
@@ -245,7 +158,7 @@ const searchRounds = 12
 func forgets(r *nemesis.Report) bool {
 	restarted := false
 	for _, op := range r.Ops {
-		if op.Kind == history.KindFault && strings.HasPrefix(op.Note, "restart empty") {
+		if op.Kind == history.KindFault && op.Value == "restart empty" {
 			if op.End-op.Start < ttl/2 {
 				return true
 			}

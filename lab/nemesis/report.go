@@ -19,7 +19,7 @@ func (r *Report) Summary() history.Summary {
 	for i := range ops {
 		op := &ops[i]
 		if op.Kind == history.KindFault {
-			op.Note, _, _ = strings.Cut(op.Note, ",")
+			op.Note = op.Value
 		} else {
 			place, _, _ := strings.Cut(op.Client, ".")
 			op.Client = "client " + place
@@ -31,7 +31,7 @@ func (r *Report) Summary() history.Summary {
 // Slow is for how much of the run the machine was too slow to tell much of a lock.
 func (r *Report) Slow() (slow time.Duration) {
 	for _, op := range r.Ops {
-		if op.Kind == history.KindFault && op.Note == Slow {
+		if op.Kind == history.KindFault && op.Value == Slow {
 			slow += op.End - op.Start
 		}
 	}

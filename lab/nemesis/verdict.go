@@ -30,7 +30,7 @@ func judge(c Config, ops []history.Op) *Report {
 	r := &Report{Config: c, Ops: ops, Declared: map[string]int{}}
 	rules := history.Rules{
 		Reentrant: c.Variant.Reentrant, Fenced: c.Variant.Fenced, Permits: c.Permits, ReadWrite: c.ReadWrite,
-		Forgets: func(f history.Op) bool { return kindOf(f).forgets },
+		Forgets: func(f history.Op) bool { return kinds[f.Value].forgets },
 		Bound:   bound,
 	}
 	switch c.Variant.Package {
@@ -84,16 +84,5 @@ func weakness(c Config, v history.Violation) string {
 // to one of its ways, or by a slow machine. Servers are broken by minorities, which hinder nobody.
 func hinders(f history.Op, client string) bool {
 	seat, _, _ := strings.Cut(client, ".")
-	return f.Note == Slow || kindOf(f).place != atServer && f.Client == seat
-}
-
-// kindOf is the kind of a fault in the history.
-func kindOf(f history.Op) kind {
-	name, _, _ := strings.Cut(f.Note, ",")
-	for known, k := range kinds {
-		if rest, ok := strings.CutPrefix(name, known); ok && (rest == "" || len(k.details) > 0 && rest[0] == ' ') {
-			return k
-		}
-	}
-	return kind{}
+	return f.Value == Slow || kinds[f.Value].place != atServer && f.Client == seat
 }
