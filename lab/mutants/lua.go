@@ -7,14 +7,6 @@ import (
 	"strings"
 )
 
-// A luaFile is a script, or a part of one, with its mutants.
-type luaFile struct {
-	path    string
-	source  string
-	mutants []*mutant
-	at      map[*mutant]int // where the statement begins that a mutant is in
-}
-
 // A luaToken is a word, a number, a string or a sign.
 type luaToken struct {
 	text       string
@@ -25,8 +17,8 @@ var luaWords = regexp.MustCompile(`(?s)--[^\n]*|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\]
 
 // mutateLua finds the mutants of a Lua source. It knows as much of the grammar as it takes to tell
 // where statements and conditions begin and end.
-func mutateLua(path, source string) *luaFile {
-	p := &luaParser{luaFile: &luaFile{path: path, source: source, at: map[*mutant]int{}}}
+func mutateLua(path, source string) []*mutant {
+	p := &luaParser{path: path, source: source}
 	for _, at := range luaWords.FindAllStringIndex(source, -1) {
 		if text := source[at[0]:at[1]]; !strings.HasPrefix(text, "--") {
 			p.tokens = append(p.tokens, luaToken{text, at[0], at[1]})
@@ -35,15 +27,16 @@ func mutateLua(path, source string) *luaFile {
 	p.tokens = append(p.tokens, luaToken{"", len(source), len(source)})
 	p.block(true)
 	slices.SortStableFunc(p.mutants, func(a, b *mutant) int { return a.line - b.line })
-	return p.luaFile
+	return p.mutants
 }
 
 type luaParser struct {
-	*luaFile
-	tokens []luaToken
-	next   int
-	fn     string
-	stmt   int // where the statement begins that is parsed
+	path    string
+	source  string
+	mutants []*mutant
+	tokens  []luaToken
+	next    int
+	fn      string
 }
 
 func (p *luaParser) peek() string { return p.tokens[p.next].text }
@@ -74,10 +67,10 @@ func (p *luaParser) mutant(op string, first, end int, text, with string) {
 	if text == "" {
 		text = p.source[start:stop]
 	}
-	m := &mutant{file: p.path, fn: p.fn, op: op, text: oneLine(text), line: 1 + strings.Count(p.source[:start], "\n"),
-		from: 1, to: 1 + strings.Count(p.source, "\n"), script: p.source[:start] + with + p.source[stop:]}
-	p.mutants = append(p.mutants, m)
-	p.at[m] = p.stmt
+	p.mutants = append(p.mutants, &mutant{
+		file: p.path, fn: p.fn, op: op, text: oneLine(text), line: 1 + strings.Count(p.source[:start], "\n"),
+		from: 1, to: 1 + strings.Count(p.source, "\n"), script: p.source[:start] + with + p.source[stop:],
+	})
 }
 
 // block parses statements.
@@ -97,7 +90,6 @@ func (p *luaParser) ended() bool {
 // statement parses one, and drops it, unless it makes a local variable or is the return that ends a function.
 func (p *luaParser) statement(outermost bool) {
 	first := p.next
-	p.stmt = p.tokens[first].start
 	switch {
 	case p.is("local"):
 		if p.is("function") {
@@ -142,7 +134,6 @@ func (p *luaParser) statement(outermost bool) {
 	default:
 		p.expressions()
 	}
-	p.stmt = p.tokens[first].start
 	p.mutant("drop", first, p.next, "", "")
 }
 
@@ -168,13 +159,12 @@ func (p *luaParser) body() {
 func (p *luaParser) branches() {
 	p.condition()
 	p.want("then")
-	at, first := p.stmt, p.next
+	first := p.next
 	if p.block(false) == 1 && p.peek() == "end" {
 		start, stop := p.span(first, p.next)
 		p.mutants = slices.DeleteFunc(p.mutants, func(m *mutant) bool { return m.script == p.source[:start]+p.source[stop:] })
 	}
 	for p.is("elseif") {
-		p.stmt = at
 		p.condition()
 		p.want("then")
 		p.block(false)
@@ -319,14 +309,4 @@ func (p *luaParser) call(name, first, end int) {
 		from, to := p.span(i, stop)
 		p.mutant("omit", i-1, stop, p.source[from:to]+" of "+p.around(name), "")
 	}
-}
-
-// marked is the source with a note in the server's log wherever a statement with a mutant runs.
-func (f *luaFile) marked() string {
-	var edits []edit
-	for _, m := range f.mutants {
-		edits = append(edits, edit{start: f.at[m], end: f.at[m], instead: true, open: fmt.Sprintf("redis.log(3, 'mutant %d') ", m.id)})
-	}
-	out, _ := splice(f.source, edits)
-	return out
 }

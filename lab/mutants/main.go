@@ -17,9 +17,9 @@
 //
 // All Go mutants of a package are compiled into one test binary, each behind a switch (golang.go, and
 // helpers.go.txt for what the switches call); the environment says which is on. Scripts are read from a
-// directory instead of embedded. First each test runs alone, without a fault, which shows what it reaches.
-// Then each mutant is judged by the tests that reach it, until the first that fails: by those of its own
-// package, and, if it lives, in the same way by those of other packages (subjects, in run.go).
+// directory instead of embedded. First each test runs alone, without a fault, which shows what it reaches of the
+// Go mutants. Then each of these is judged by the tests that reach it, and a script's by all, until the first that
+// fails: by those of its own package, and, if it lives, in the same way by those of other packages (subjects, in run.go).
 //
 // A mutant that survives is a test that is missing, or it is equivalent: nobody can tell it from the
 // original. equivalent.txt lists those, each with the reason. An entry that matches nothing, or a mutant

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/yuin/gopher-lua/parse"
+
 	"github.com/lockstrategies/locks/conformance"
 )
 
@@ -67,12 +69,12 @@ func TestOperatorsOfLua(t *testing.T) {
 		{"return c('SET', k, 'PX', t[1])", "omit 'PX', t[1] of return c('SET', k, 'PX', t[1])", "return c('SET', k)"},
 		{"local x = not (p or q == 1) and {a = 1, [2] = 'end'} or f(function() return 1 end)", "negate q == 1", ""},
 	} {
-		f := mutateLua("p.lua", tt.line)
-		number(f.mutants)
-		if got := names(f.mutants, "p.lua: "); got != tt.names {
+		mutants := mutateLua("p.lua", tt.line)
+		number(mutants)
+		if got := names(mutants, "p.lua: "); got != tt.names {
 			t.Errorf("%s has the mutants %s, want %s", tt.line, got, tt.names)
-		} else if tt.last != "" && f.mutants[len(f.mutants)-1].script != tt.last {
-			t.Errorf("%s becomes %s, want %s", tt.line, f.mutants[len(f.mutants)-1].script, tt.last)
+		} else if last := len(mutants) - 1; tt.last != "" && mutants[last].script != tt.last {
+			t.Errorf("%s becomes %s, want %s", tt.line, mutants[last].script, tt.last)
 		}
 	}
 }
@@ -85,7 +87,7 @@ func names(mutants []*mutant, prefix string) string {
 	return strings.Join(all, "; ")
 }
 
-// TestOperatorsEverywhere: all sources can be read, and with their switches they are still Go. A run
+// TestOperatorsEverywhere: all sources can be read, and with their switches they are still Go, or Lua. A run
 // shows whether that compiles.
 func TestOperatorsEverywhere(t *testing.T) {
 	known := map[string]bool{}
@@ -114,7 +116,12 @@ func TestOperatorsEverywhere(t *testing.T) {
 					t.Errorf("with its mutants: %v", err)
 				}
 			case ".lua":
-				all = append(all, mutateLua(name, string(source)).mutants...)
+				for _, m := range mutateLua(name, string(source)) {
+					if _, err := parse.Parse(strings.NewReader(m.script), m.name()); err != nil {
+						t.Error(err)
+					}
+					all = append(all, m)
+				}
 			}
 		}
 		number(all)

@@ -19,8 +19,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
 // A subject is a package whose sources get faults, and the tests that must find them.
@@ -88,11 +86,9 @@ type exam struct {
 	root, work string
 	subject
 	files   []*goFile
-	scripts []*luaFile
 	mutants []*mutant
 	tests   []*test // the quickest first
 	broken  map[*mutant]bool
-	server  string // the redis-server that tests start; empty: there are no scripts
 }
 
 // prepare finds the mutants of a subject and compiles its tests, with all Go mutants in them.
@@ -131,38 +127,15 @@ func prepare(root, work string, s subject) (*exam, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := mutateLua(filepath.Join(s.dir, filepath.Base(path)), string(source))
-		x.scripts = append(x.scripts, f)
-		x.mutants = append(x.mutants, f.mutants...)
+		x.mutants = append(x.mutants, mutateLua(filepath.Join(s.dir, filepath.Base(path)), string(source))...)
 	}
 	number(x.mutants)
-	if err := x.writeMarked(); err != nil {
-		return nil, err
-	}
 	if err := x.compile(list.Name); err != nil {
-		return nil, err
-	}
-	if err := x.checkLua(); err != nil {
 		return nil, err
 	}
 	x.mutants = slices.DeleteFunc(x.mutants, func(m *mutant) bool { return x.broken[m] })
 	return x, nil
 }
-
-// writeMarked writes the scripts that tell the server's log what runs.
-func (x *exam) writeMarked() error {
-	if err := os.MkdirAll(x.marked(), 0o700); err != nil {
-		return err
-	}
-	for _, f := range x.scripts {
-		if err := os.WriteFile(filepath.Join(x.marked(), filepath.Base(f.path)), []byte(f.marked()), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (x *exam) marked() string { return filepath.Join(x.work, "marked") }
 
 // compile makes the first judge's test binary. A mutant that does not compile is left out.
 func (x *exam) compile(name string) error {
@@ -251,42 +224,8 @@ func (x *exam) blame(out string, sources map[string]string, spans map[string][]e
 	return found
 }
 
-// checkLua has a server compile the mutants.
-func (x *exam) checkLua() error {
-	if len(x.scripts) == 0 {
-		return nil
-	}
-	farm, err := redistest.Open(interrupted, redistest.Want{Kind: redistest.Process, Log: os.Stderr})
-	if err != nil {
-		return err
-	}
-	defer farm.Close()
-	x.server = farm.Program()
-	server, err := farm.Shared(interrupted)
-	if err != nil {
-		return err
-	}
-	c := server.Pool().Get()
-	defer c.Close()
-	for _, f := range x.scripts {
-		if _, err := c.Do("SCRIPT", "LOAD", f.marked()); err != nil {
-			return fmt.Errorf("%s with marks: %w", f.path, err)
-		}
-		for _, m := range f.mutants {
-			if _, err := c.Do("SCRIPT", "LOAD", m.script); err != nil {
-				x.broken[m] = true
-			}
-		}
-	}
-	return nil
-}
-
 // control runs each test of a judge alone, without a fault. It notes how long it takes and what it reaches.
 func (x *exam) control(judge, workers int) error {
-	shim, err := x.shim()
-	if err != nil {
-		return err
-	}
 	if judge > 0 {
 		if said, err := x.build(judge); err != nil {
 			return fmt.Errorf("the tests of %s do not compile: %w\n%s", x.judges[judge].dir, err, said)
@@ -308,7 +247,7 @@ func (x *exam) control(judge, workers int) error {
 	var mu sync.Mutex
 	parallel(workers, x.tests, func(i int, t *test) {
 		log := filepath.Join(x.work, fmt.Sprintf("reached%d-%d", judge, i))
-		end := x.play([]*test{t}, 10*time.Minute, "MUTANT_REACHED="+log, "MUTANT_SCRIPTS="+x.marked(), "PATH="+shim+":"+os.Getenv("PATH"), "MUTANT_LOG="+log)
+		end := x.play([]*test{t}, 10*time.Minute, "MUTANT_REACHED="+log)
 		t.elapsed = end.elapsed + 10*time.Millisecond
 		mu.Lock()
 		defer mu.Unlock()
@@ -319,20 +258,6 @@ func (x *exam) control(judge, workers int) error {
 	})
 	slices.SortStableFunc(x.tests, func(a, b *test) int { return int(a.elapsed - b.elapsed) })
 	return failed
-}
-
-// shim is a directory with a redis-server, the first on the tests' PATH, that writes what scripts log to
-// the file MUTANT_LOG.
-func (x *exam) shim() (string, error) {
-	dir := filepath.Join(x.work, "bin")
-	if x.server == "" {
-		return dir, nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	script := "#!/bin/sh\n[ $# -gt 1 ] && exec " + x.server + " \"$@\" --logfile \"$MUTANT_LOG\"\nexec " + x.server + " \"$@\"\n"
-	return dir, os.WriteFile(filepath.Join(dir, "redis-server"), []byte(script), 0o700)
 }
 
 var reachedMark = regexp.MustCompile(`mutant (\d+)`)
@@ -367,24 +292,17 @@ type outcome struct {
 	elapsed time.Duration
 }
 
-// judge runs the tests that reach a mutant, the quick ones first.
+// judge runs the tests that reach a mutant, the quick ones first. Of a script nobody knows which reach it.
 func (x *exam) judge(m *mutant) outcome {
-	var tests []*test
-	for _, t := range x.tests {
-		if t.reaches[m.id] {
-			tests = append(tests, t)
-		}
+	tests := slices.Clone(x.tests)
+	if m.script == "" {
+		tests = slices.DeleteFunc(tests, func(t *test) bool { return !t.reaches[m.id] })
+	} else {
+		// First the tables of scripts: they give a verdict at once, where others would wait for a lock.
+		slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(tables(b), tables(a)) })
 	}
 	if len(tests) == 0 {
 		return outcome{fate: notReached}
-	}
-	return x.judgeBy(tests, m)
-}
-
-func (x *exam) judgeBy(tests []*test, m *mutant) outcome {
-	if m.script != "" {
-		// First the tables of scripts: they give a verdict at once, where others would wait for a lock.
-		slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(tables(b), tables(a)) })
 	}
 	env, discard := x.put(m)
 	defer discard()
