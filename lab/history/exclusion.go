@@ -35,7 +35,7 @@ func (b *book) exclusion(r Rules) []Violation {
 					both = "all at once"
 				}
 				against = append(against, s)
-				found = append(found, violation("Exclusion", overlap(against), "%s %s believed to hold %q, for %v", clients(against), both, key, rounded(lasts-s.from)))
+				found = append(found, violation("Exclusion", grants(against), "%s %s believed to hold %q, for %v", clients(against), both, key, rounded(lasts-s.from)))
 			}
 			open = append(open, s)
 		}
@@ -82,23 +82,6 @@ func grants(spans []span) []Op {
 		ops = append(ops, s.hold.grant)
 	}
 	return ops
-}
-
-// overlap is what shows that some believed at once: their grants, and what ended the spans.
-func overlap(spans []span) []Op {
-	show := grants(spans)
-	for _, s := range spans {
-		if at, by := s.hold.disbelieved(); at == s.until {
-			show = append(show, by)
-			continue
-		}
-		for _, r := range s.hold.renewals() {
-			if r.Deadline == s.until {
-				show = append(show, r)
-			}
-		}
-	}
-	return show
 }
 
 // ownership finds what was done to a lock by somebody who did not own it: only an owner

@@ -133,9 +133,9 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-type full struct{}
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestRecorder(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestRecorder(t *testing.T) {
 	if len(ids) != 800 {
 		t.Errorf("%d operations, want 800", len(ids))
 	}
-	r = NewRecorder(full{})
+	r = NewRecorder(fullDisk{})
 	r.Add(Op{})
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("Err() = %v, want what was wrong", err)

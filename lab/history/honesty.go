@@ -98,14 +98,15 @@ func (b *book) honestAmbiguity(r Rules) []Violation {
 	}
 	for _, key := range b.keys() {
 		p := b.byKey[key]
-		present := b.present(key, p, r)
+		taken := full(b.present(key, p, r), r.room())
 		wanted := b.wanted(key, p, r)
 		for _, op := range p.attempts {
 			if op.Result != Held {
 				continue
 			}
-			taken, who := most(present, op), "nobody"
-			if taken+wanted(op) > r.room() {
+			times, who := taken(wanted(op)), "nobody"
+			i, _ := slices.BinarySearchFunc(times, op.Start, func(s span, t time.Duration) int { return cmp.Compare(s.until, t) })
+			if i < len(times) && times[i].from <= op.End {
 				continue
 			}
 			if r.shared() {
@@ -143,35 +144,46 @@ func (b *book) wanted(key string, p *page, r Rules) func(op Op) int {
 	}
 }
 
-// A presence is a time in which something of an attempt may have been on a server.
+// A presence is a time in which so much of a lock may have been held.
 type presence struct {
 	from, until time.Duration
 	size        int
-	latest      time.Duration // until when this one or one that came before it lasted
 }
 
-// most is the greatest size that may have been held at any moment of an operation.
-func most(present []presence, op Op) (size int) {
-	after := plus(op.End, 1)
-	last, _ := slices.BinarySearchFunc(present, after, func(q presence, t time.Duration) int { return cmp.Compare(q.from, t) })
-	var near []presence
-	for i := last - 1; i >= 0 && present[i].latest >= op.Start; i-- {
-		if present[i].until >= op.Start {
-			near = append(near, present[i])
-		}
+// full are, by size, the times in which there was no room for so much, in order.
+func full(present []presence, room int) func(size int) []span {
+	type change struct {
+		at time.Duration
+		by int
 	}
-	for _, p := range near { // it is reached where one begins
-		at, sum := max(p.from, op.Start), 0
-		for _, q := range near {
-			if q.from <= at && q.until >= at {
-				sum += q.size
+	var changes []change
+	for _, p := range present {
+		changes = append(changes, change{p.from, p.size}, change{p.until, -p.size})
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.by, a.by)) })
+	known := map[int][]span{}
+	return func(size int) []span {
+		times, ok := known[size]
+		if ok {
+			return times
+		}
+		taken := 0
+		for _, c := range changes {
+			before := taken+size > room
+			taken += c.by
+			switch after := taken+size > room; {
+			case after && !before:
+				times = append(times, span{from: c.at, until: Forever})
+			case before && !after:
+				times[len(times)-1].until = c.at
 			}
 		}
-		size = max(size, sum)
+		known[size] = times
+		return times
 	}
-	return size
 }
 
+// present is what may have been with the servers.
 func (b *book) present(key string, p *page, r Rules) []presence {
 	lapses := func(asked Op) time.Duration { return b.lapses(key, asked, r.Linger) }
 	var all []presence
@@ -195,13 +207,6 @@ func (b *book) present(key string, p *page, r Rules) []presence {
 			}
 		}
 		add(h.grant, until)
-	}
-	slices.SortFunc(all, func(a, b presence) int { return cmp.Compare(a.from, b.from) })
-	for i := range all {
-		all[i].latest = all[i].until
-		if i > 0 {
-			all[i].latest = max(all[i].latest, all[i-1].latest)
-		}
 	}
 	return all
 }

@@ -21,13 +21,18 @@ func (b *book) deadlockFree(r Rules) []Violation {
 			from, until time.Duration
 			fault       *Op // nil: the lock was not available
 		}
+		var believed []presence
+		for _, s := range p.spans {
+			believed = append(believed, presence{s.from, s.until, r.size(s.hold.grant)})
+		}
+		taken, wanted := full(believed, r.room()), b.wanted(key, p, r)
 		bySize := map[int][]obstacle{} // to those who ask for that size
 		against := func(size int) []obstacle {
 			if all, ok := bySize[size]; ok {
 				return all
 			}
 			var all []obstacle
-			for _, s := range p.full(size, r) {
+			for _, s := range taken(size) {
 				all = append(all, obstacle{s.from, s.until, nil})
 			}
 			for _, h := range p.holds {
@@ -44,7 +49,7 @@ func (b *book) deadlockFree(r Rules) []Violation {
 		}
 		for _, try := range tries(p.attempts, bound/10) {
 			from := try.from
-			obstacles := against(p.greatest(try, r))
+			obstacles := against(wanted(Op{Share: try.ops[0].Share, Start: try.from, End: try.until}))
 			report := func(until time.Duration) {
 				if until = min(until, try.until); until-from > bound {
 					first, last := try.ops[0], try.ops[len(try.ops)-1]
@@ -66,41 +71,6 @@ func (b *book) deadlockFree(r Rules) []Violation {
 		}
 	}
 	return found
-}
-
-// greatest is the greatest size that anybody asked for while a try lasted.
-func (p *page) greatest(t try, r Rules) (size int) {
-	for _, op := range p.attempts {
-		if op.Start < t.until && op.End > t.from {
-			size = max(size, r.size(op))
-		}
-	}
-	return size
-}
-
-// full are the times in which the holders believed to hold so much that there was no room for this size.
-func (p *page) full(size int, r Rules) (times []span) {
-	type change struct {
-		at time.Duration
-		by int
-	}
-	var changes []change
-	for _, s := range p.spans {
-		changes = append(changes, change{s.from, r.size(s.hold.grant)}, change{s.until, -r.size(s.hold.grant)})
-	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.by, a.by)) })
-	taken := 0
-	for _, c := range changes {
-		before := taken+size > r.room()
-		taken += c.by
-		switch after := taken+size > r.room(); {
-		case after && !before:
-			times = append(times, span{from: c.at, until: Forever})
-		case before && !after:
-			times[len(times)-1].until = c.at
-		}
-	}
-	return times
 }
 
 // A try is a client's attempts, one soon after the other.
