@@ -80,9 +80,7 @@ func clientFaults() []Fault {
 			Cells: every(Detected, "the last renewal asks for no more than is left of the maximum hold, so the lock expires when the lease is over"),
 			play: func(s *Stage) {
 				a := s.holder("A", brief(s))
-				if err := a.lease.KeepAlive(3 * s.brief / 2); err != nil {
-					s.Cannot("KeepAlive: %w", err)
-				}
+				s.Must(a.lease.KeepAlive(3*s.brief/2), "KeepAlive")
 				s.succeeds("B", "the maximum hold")
 				a.awaitLoss(0)
 			}},
@@ -169,9 +167,7 @@ func misuse() []Fault {
 			held: func(s *Stage, a *hold) {
 				op := s.contender("operator")
 				seen, err := op.locks.Inspect(s.ctx, s.name)
-				if err != nil {
-					s.Cannot("Inspect: %w", err)
-				}
+				s.Must(err, "Inspect")
 				err = op.locks.ForceRelease(s.ctx, seen)
 				s.say("an operator takes the lock from A: %s", s.words(err))
 				s.follow(a)

@@ -72,9 +72,7 @@ func clockFaults() []Fault {
 				in(Violated, "A's stamp is long past for everybody else, who take the lock over", "setnxgetset")),
 			play: func(s *Stage) {
 				a, err := s.skewed("A", -2*s.ttl).try()
-				if err != nil {
-					s.Cannot("A gets no lock to begin with: %w", err)
-				}
+				s.Must(err, "A gets no lock to begin with")
 				s.follow(a)
 			}},
 	}

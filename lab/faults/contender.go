@@ -51,9 +51,7 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 		l := place.Link()
 		s.linked.Store(l.Addr(), i)
 		n, err := s.node(l)
-		if err != nil {
-			s.Cannot("opening %s: %w", who, err)
-		}
+		s.Must(err, "opening %s", who)
 		if f := s.weather[place]; f != nil {
 			f(l)
 		}
@@ -82,9 +80,7 @@ func (s *Stage) skewed(who string, ahead time.Duration, set ...func(*strategy.Op
 		p = s.sloppy.Protocol(p)
 	}
 	locks, err := engine.New(p, o)
-	if err != nil {
-		s.Cannot("opening %s: %w", who, err)
-	}
+	s.Must(err, "opening %s", who)
 	c.locks = locks
 	s.contenders = append(s.contenders, c)
 	return c
@@ -116,9 +112,7 @@ func (c *contender) connect() {
 	if err == nil {
 		err = lease.Release(c.s.ctx)
 	}
-	if err != nil {
-		c.s.Cannot("%s does not reach its servers: %w", c.who, err)
-	}
+	c.s.Must(err, "%s does not reach its servers", c.who)
 }
 
 // prepare lets a strategy find out which of its commands the server knows, so that its next request acquires.
@@ -437,9 +431,7 @@ func (c *contender) atServer(server, k int, before, after func()) (stepped func(
 
 // keepAlive renews the lock until it is over.
 func (h *hold) keepAlive() {
-	if err := h.lease.KeepAlive(0); err != nil {
-		h.by.s.Cannot("%s.KeepAlive: %w", h.by.who, err)
-	}
+	h.by.s.Must(h.lease.KeepAlive(0), "%s.KeepAlive", h.by.who)
 	h.by.s.say("%s keeps the lock alive", h.by.who)
 }
 

@@ -114,9 +114,7 @@ func failOvers() []Fault {
 					s.next("B")
 					return
 				}
-				if err != nil {
-					s.Cannot("A gets no lock from the old server: %w", err)
-				}
+				s.Must(err, "A gets no lock from the old server")
 				c.repair()
 				s.forgotten(a)
 			}},

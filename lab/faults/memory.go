@@ -116,27 +116,11 @@ func (s *Stage) reunited() {
 }
 
 // forgotten is how a play goes on when a server may have forgotten the lock.
-func (s *Stage) forgotten(a *hold) {
-	if s.rival("B") != nil {
-		return
-	}
-	if a.extend(); !a.over.Load() {
-		a.release()
-	}
-	s.next("C")
-}
+func (s *Stage) forgotten(a *hold) { s.follow(a, func() { a.extend() }) }
 
 // remembered is how a play goes on when no server has forgotten the lock: the holder, who
 // has no vote to spare, can extend it. A guard alone would keep B out as well.
-func (s *Stage) remembered(a *hold) {
-	if s.rival("B") != nil {
-		return
-	}
-	if a.insist(); !a.over.Load() {
-		a.release()
-	}
-	s.next("C")
-}
+func (s *Stage) remembered(a *hold) { s.follow(a, a.insist) }
 
 // joined waits until all servers have the lock, if they ever do.
 func (s *Stage) joined() {
@@ -189,16 +173,12 @@ func (s *Stage) inMemory(who string) *hold {
 func (s *Stage) lastSync() *hold {
 	mark := func() *rig.Mark {
 		m, err := s.victim().Mark(s.ctx)
-		if err != nil {
-			s.Cannot("a mark: %w", err)
-		}
+		s.Must(err, "a mark")
 		return m
 	}
 	synced := func(m *rig.Mark, within time.Duration) bool {
 		is, err := m.Synced(within)
-		if err != nil {
-			s.Cannot("asking how far the file is synced: %w", err)
-		}
+		s.Must(err, "asking how far the file is synced")
 		return is
 	}
 	for range 10 {
@@ -213,9 +193,7 @@ func (s *Stage) lastSync() *hold {
 		marked := c.at(1, nil, func() { granted = mark() })
 		a, err := c.try()
 		marked()
-		if err != nil {
-			s.Cannot("A gets no lock to begin with: %w", err)
-		}
+		s.Must(err, "A gets no lock to begin with")
 		if granted == nil {
 			s.Cannot("A gets the lock without a request")
 		}
@@ -246,9 +224,7 @@ func (s *Stage) lastSync() *hold {
 func (s *Stage) lastSecond() *hold {
 	for range 10 {
 		before, err := s.victim().Checkpoint(s.ctx)
-		if err != nil {
-			s.Cannot("the checkpoint: %w", err)
-		}
+		s.Must(err, "the checkpoint")
 		a := s.holder("A")
 		switch err := s.victim().PowerLoss(s.ctx, before); {
 		case err == nil:

@@ -22,40 +22,17 @@ func networkFaults() []Fault {
 			Story:  "A's request to acquire never arrives, and A gives up. C asks.",
 			Cells:  every(Kept, "nothing was granted, and A does not believe that it was"),
 			Turned: []Sloppy{{Lock: broken.TakesSilenceForYes}},
-			play: func(s *Stage) {
-				a := s.contender("A")
-				a.connect()
-				s.lost(a, "A's requests are lost on the way", rig.Requests)
-				a.try()
-				s.next("C")
-			}},
+			play:   inVain("A's requests are lost on the way", func(l *rig.Link) { l.Cut(rig.Requests) }, "")},
 		{Name: "acquire: reply lost",
 			Story:  "A's request is granted, but the reply is lost, and A gives up. Its network heals, and C asks.",
 			Cells:  every(Kept, undone),
 			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
-			play: func(s *Stage) {
-				a := s.contender("A")
-				a.connect()
-				s.lost(a, "replies to A are lost on the way", rig.Replies)
-				a.try()
-				a.heal()
-				s.say("A's network heals")
-				s.next("C")
-			}},
+			play:   inVain("replies to A are lost on the way", func(l *rig.Link) { l.Cut(rig.Replies) }, "A's network heals")},
 		{Name: "acquire: request late",
 			Story:  "A's request is delayed until A has given up, and then it arrives, and the lock is granted to one who has gone. C asks.",
 			Cells:  every(Kept, undone+" in an order in which the undo cannot come first"),
 			Turned: []Sloppy{{Lock: broken.UndoesNothing}},
-			play: func(s *Stage) {
-				a := s.contender("A")
-				a.connect()
-				s.say("A's requests are held up on the way")
-				a.each(func(l *rig.Link) { l.Hold(rig.Requests) })
-				a.try()
-				a.heal()
-				s.say("they arrive")
-				s.next("C")
-			}},
+			play:   inVain("A's requests are held up on the way", func(l *rig.Link) { l.Hold(rig.Requests) }, "they arrive")},
 		{Name: "acquire: reply late", Prevent: "a TTL of many round trips",
 			Story:  "A is granted the lock, and hears of it when most of the TTL is over. Nobody renews it; when it lapses B gets it.",
 			Cells:  every(Detected, "A counts its TTL from before it asked, not from the reply, and so its lease ends before the lock expires on the servers"),
@@ -66,9 +43,7 @@ func networkFaults() []Fault {
 				s.say("replies to A take, together, half of the TTL")
 				a.each(func(l *rig.Link) { l.Delay(rig.Replies, s.brief/2/time.Duration(s.column.trips())) })
 				h, err := a.try()
-				if err != nil {
-					s.Cannot("A's reply comes too late: %w", err)
-				}
+				s.Must(err, "A's reply comes too late")
 				b := s.contender("B").acquire(s.ttl)
 				if b == nil {
 					s.Cannot("B does not get the lock after its TTL")
@@ -79,14 +54,7 @@ func networkFaults() []Fault {
 			Story:  "A holds the lock. The reply to its extension is lost, and then its network heals. B asks, A releases, C asks.",
 			Cells:  every(Kept, "A's deadline stays where it was until an answer comes, and extending twice does no harm"),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			held: func(s *Stage, a *hold) {
-				s.lost(a.by, "replies to A are lost on the way", rig.Replies)
-				a.extend()
-				a.by.heal()
-				s.say("A's network heals")
-				a.insist()
-				s.follow(a)
-			}},
+			held:   extendsTwice("replies to A are lost on the way", rig.Replies)},
 		{Name: "release: request lost", Prevent: "a short TTL: the others wait for it",
 			Story: "A's request to release never arrives. C asks; then A's network heals.",
 			Cells: every(Unavailable, "the servers have not heard of the release: the lock stays until it is repeated, or the TTL is over"),
@@ -159,14 +127,7 @@ func networkFaults() []Fault {
 			Story:  "A holds the lock, and its connections die without a sign while it says nothing. Then it extends. B asks, A releases, C asks.",
 			Cells:  every(Kept, again),
 			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
-			held: func(s *Stage, a *hold) {
-				s.lost(a.by, "A's connections die, and nobody tells it", rig.Both)
-				a.extend()
-				a.by.heal()
-				s.say("A's network heals")
-				a.insist()
-				s.follow(a)
-			}},
+			held:   extendsTwice("A's connections die, and nobody tells it", rig.Both)},
 		{Name: "slow network",
 			Story: "Every packet of A takes a tenth of its time-out. A acquires, extends, B asks, A releases, C asks.",
 			Cells: every(Kept, "every answer comes within its time-out, and deadlines count from before the request: it is slow, and that is all",
@@ -204,9 +165,7 @@ func networkFaults() []Fault {
 			held: func(s *Stage, a *hold) {
 				served := s.waiter("B")
 				for range 10 {
-					if err := s.victim().KillClients(s.ctx); err != nil {
-						s.Cannot("CLIENT KILL: %w", err)
-					}
+					s.Must(s.victim().KillClients(s.ctx), "CLIENT KILL")
 					a.extend()
 				}
 				s.say("ten times all clients were killed")
@@ -218,26 +177,17 @@ func networkFaults() []Fault {
 			Story:  "Nobody can reach a server: connections are refused. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server cannot be reached", in(Kept, others, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				s.everywhere("a server refuses all connections", s.victim(), (*rig.Link).Refuse)
-				s.beginAfterFault()
-			}},
+			play:   without("a server refuses all connections", (*rig.Link).Refuse)},
 		{Name: "server out of reach: silent", Prevent: "`redlock`; `RetryOnError` to wait for the server",
 			Story:  "Requests to a server vanish. A asks; if it gets the lock, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server cannot be reached", in(Kept, others, "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				s.everywhere("what is sent to a server vanishes", s.victim(), func(l *rig.Link) { l.Cut(rig.Both) })
-				s.beginAfterFault()
-			}},
+			play:   without("what is sent to a server vanishes", func(l *rig.Link) { l.Cut(rig.Both) })},
 		{Name: "server hears, and cannot answer", Prevent: "`redlock`",
 			Story:  "A server gets all requests, but its replies vanish. A asks; if it gets the lock, B asks, A releases. The server heals, and C asks.",
 			Cells:  every(Unavailable, "whatever the only server grants, nobody hears of, and its caller undoes it", in(Kept, "the others are a majority, and the votes of the one whose answers are lost are undone", "redlock")),
 			Turned: []Sloppy{trustsOneServer},
-			play: func(s *Stage) {
-				s.everywhere("replies of a server vanish", s.victim(), func(l *rig.Link) { l.Cut(rig.Replies) })
-				s.beginAfterFault()
-			}},
+			play:   without("replies of a server vanish", func(l *rig.Link) { l.Cut(rig.Replies) })},
 		{Name: "slow server", Prevent: "an `OpTimeout` longer than the server's slowest command",
 			Story:  "A server answers later than anybody waits. A asks; if it gets the lock, it extends, B asks, A releases, C asks.",
 			Cells:  every(Unavailable, "the only server answers when its caller has given up, and undoes", in(Kept, "who does not answer within the time-out for one node is not waited for, on acquire, extend and release", "redlock")),
@@ -249,6 +199,42 @@ func networkFaults() []Fault {
 					s.follow(a)
 				}
 			}},
+	}
+}
+
+// inVain is a play in which A asks once and hears nothing. Then its network heals, if there are words for that.
+func inVain(what string, harm func(*rig.Link), then string) func(*Stage) {
+	return func(s *Stage) {
+		a := s.contender("A")
+		a.connect()
+		a.each(harm)
+		s.say("%s", what)
+		a.try()
+		if then != "" {
+			a.heal()
+			s.say("%s", then)
+		}
+		s.next("C")
+	}
+}
+
+// extendsTwice is a play in which A's network loses what goes that way while A extends, and heals.
+func extendsTwice(what string, d rig.Direction) func(*Stage, *hold) {
+	return func(s *Stage, a *hold) {
+		s.lost(a.by, what, d)
+		a.extend()
+		a.by.heal()
+		s.say("A's network heals")
+		a.insist()
+		s.follow(a)
+	}
+}
+
+// without is a play in which nobody can do with a server what is needed.
+func without(what string, harm func(*rig.Link)) func(*Stage) {
+	return func(s *Stage) {
+		s.everywhere(what, s.victim(), harm)
+		s.beginAfterFault()
 	}
 }
 

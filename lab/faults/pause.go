@@ -23,9 +23,7 @@ func pauses() []Fault {
 			Cells: every(Detected, "A's deadline is on a clock that went on while A was paused, so A knows as soon as it looks (that of a machine that was suspended may not have: then only a fence helps)"),
 			play: func(s *Stage) {
 				a := s.process("A", steered.OpenCarelessStore)
-				if err := a.by.Pause(s.ctx); err != nil {
-					s.Cannot("pausing A: %w", err)
-				}
+				s.Must(a.by.Pause(s.ctx), "pausing A")
 				s.becomes("A", lessons.Paused, "is paused: its process is stopped")
 				a.overtaken(s)
 				err := a.hold.Write(s.ctx, "A's")
@@ -58,16 +56,13 @@ type worker struct {
 // read what is to be overwritten.
 func (s *Stage) process(who string, open func() (*steered.Store, error)) *worker {
 	store, err := open()
-	if err != nil {
-		s.Cannot("the store: %w", err)
-	}
+	s.Must(err, "the store")
 	s.later(anyway(store.Close))
 	w := &worker{store: store}
 	setup := s.setup(who, store)
 	setup.TTL, setup.OpTimeout = s.brief, s.brief/3
-	if w.by, err = steered.Start(s.ctx, setup); err != nil {
-		s.Cannot("starting %s: %w", who, err)
-	}
+	w.by, err = steered.Start(s.ctx, setup)
+	s.Must(err, "starting %s", who)
 	s.later(func(context.Context) error {
 		defer s.becomes(who, lessons.Ended, "leaves: its process ends")
 		return w.by.Close()
@@ -90,33 +85,24 @@ func (s *Stage) setup(who string, store *steered.Store) steered.Setup {
 // work takes the lock and reads.
 func (s *Stage) work(who string, w *worker) {
 	var err error
-	if w.hold, err = w.by.Acquire(s.ctx, steered.Bid{Lock: s.name, Wait: s.longest()}); err != nil {
-		s.Cannot("%s gets no lock: %w", who, err)
-	}
+	w.hold, err = w.by.Acquire(s.ctx, steered.Bid{Lock: s.name, Wait: s.longest()})
+	s.Must(err, "%s gets no lock", who)
 	value, err := w.hold.Read(s.ctx)
-	if err != nil {
-		s.Cannot("%s cannot read: %w", who, err)
-	}
+	s.Must(err, "%s cannot read", who)
 	s.becomes(who, lessons.Holds, "has the lock, and reads %q", value)
 }
 
 // overtaken lets B take the lock, when the TTL is over, and write; then w goes on.
 func (w *worker) overtaken(s *Stage) {
 	by, err := steered.Start(s.ctx, s.setup("B", w.store))
-	if err != nil {
-		s.Cannot("opening B: %w", err)
-	}
+	s.Must(err, "opening B")
 	s.later(anyway(by.Close))
 	w.rival = by
 	b := &worker{by: by, store: w.store}
 	s.work("B", b)
-	if err := b.hold.Write(s.ctx, "B's"); err != nil {
-		s.Cannot("B cannot write: %w", err)
-	}
+	s.Must(b.hold.Write(s.ctx, "B's"), "B cannot write")
 	s.say("B writes")
-	if err := w.by.Thaw(); err != nil {
-		s.Cannot("A does not go on: %w", err)
-	}
+	s.Must(w.by.Thaw(), "A does not go on")
 	s.later(func(ctx context.Context) error {
 		defer s.becomes("B", lessons.Ended, "releases the lock")
 		return b.hold.Release(ctx)
@@ -128,9 +114,7 @@ func (s *Stage) lateWrite(open func() (*steered.Store, error)) {
 	a := s.process("A", open)
 	wrote := make(chan error, 1)
 	go func() { wrote <- a.hold.WriteAfterStop(s.ctx, "A's") }()
-	if err := a.by.Stopped(s.ctx); err != nil {
-		s.Cannot("A does not stop: %w", err)
-	}
+	s.Must(a.by.Stopped(s.ctx), "A does not stop")
 	s.becomes("A", lessons.Paused, "has looked, and is paused before it writes: its process is stopped")
 	a.overtaken(s)
 	err := <-wrote
@@ -171,9 +155,7 @@ func (w *worker) violations(s *Stage) []history.Violation {
 	var ops []history.Op
 	for _, c := range []*steered.Contender{w.by, w.rival} {
 		more, err := c.Ops()
-		if err != nil {
-			s.Cannot("the history of %s: %w", c.Name(), err)
-		}
+		s.Must(err, "the history of %s", c.Name())
 		ops = append(ops, more...)
 	}
 	return history.Judge(ops, history.Rules{Reentrant: s.column.Reentrant, Fenced: s.column.Fenced})

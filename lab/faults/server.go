@@ -212,9 +212,7 @@ func (s *Stage) deleting() []string {
 	}
 	for _, cmd := range s.column.Commands {
 		known, err := redis.Values(s.victim().Do(s.ctx, "COMMAND", "INFO", cmd))
-		if err != nil {
-			s.Cannot("asking for %s: %w", cmd, err)
-		}
+		s.Must(err, "asking for %s", cmd)
 		if known[0] != nil {
 			all = append(all, strings.ToLower(cmd))
 		}

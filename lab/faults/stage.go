@@ -98,14 +98,10 @@ func (s *Stage) prologue() {
 		for _, n := range s.rig.Nodes {
 			pools = append(pools, n.Server().Pool())
 		}
-		if err := locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(s.ctx, nodes) }); err != nil {
-			s.Cannot("the servers cannot be bootstrapped: %w", err)
-		}
+		s.Must(locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(s.ctx, nodes) }), "the servers cannot be bootstrapped")
 	}
 	if s.column.replicas > 0 {
-		if err := s.victim().Replicate(s.ctx); err != nil {
-			s.Cannot("the server cannot be given a replica: %w", err)
-		}
+		s.Must(s.victim().Replicate(s.ctx), "the server cannot be given a replica")
 	}
 	sloppy := s.sloppy
 	s.sloppy = nil
@@ -115,9 +111,7 @@ func (s *Stage) prologue() {
 	if h == nil {
 		s.Cannot("nobody gets the lock to begin with")
 	}
-	if err := errors.Join(h.extend(), h.release()); err != nil {
-		s.Cannot("the lock cannot be used to begin with: %w", err)
-	}
+	s.Must(errors.Join(h.extend(), h.release()), "the lock cannot be used to begin with")
 	c.leave()
 	s.contenders, s.holds, s.events, s.began = nil, nil, nil, time.Now()
 }
@@ -193,9 +187,7 @@ func (s *Stage) note(v Verdict, format string, args ...any) {
 
 // do does something to the servers or the network, now.
 func (s *Stage) do(what string, f func(context.Context) error) {
-	if err := f(s.ctx); err != nil {
-		s.Cannot("%s: %w", what, err)
-	}
+	s.Must(f(s.ctx), "%s", what)
 	s.say("%s", what)
 }
 
@@ -208,9 +200,7 @@ func (s *Stage) repair() {
 		s.say("everything is repaired")
 	}
 	for _, f := range slices.Backward(s.repairs) {
-		if err := f(s.ctx); err != nil {
-			s.Cannot("repairing: %w", err)
-		}
+		s.Must(f(s.ctx), "repairing")
 	}
 	s.repairs = nil
 	clear(s.weather)
@@ -256,9 +246,7 @@ func (s *Stage) holder(who string, set ...func(*strategy.Options)) *hold {
 	c := s.contender(who, set...)
 	c.beyond((*rig.Link).Refuse)
 	h, err := c.try()
-	if err != nil {
-		s.Cannot("%s gets no lock to begin with: %w", who, err)
-	}
+	s.Must(err, "%s gets no lock to begin with", who)
 	c.repair()
 	return h
 }
@@ -298,10 +286,13 @@ func (s *Stage) succeeds(who, end string) {
 }
 
 // follow is how most plays go on when the fault has struck: a rival must not get the lock,
-// the holder releases it, and somebody else gets it.
-func (s *Stage) follow(a *hold) {
+// the holder releases it, after what it does first, and somebody else gets it.
+func (s *Stage) follow(a *hold, first ...func()) {
 	if s.rival("B") != nil {
 		return // two have it: what comes of that does not matter any more
+	}
+	for _, f := range first {
+		f()
 	}
 	if !a.over.Load() {
 		a.release()

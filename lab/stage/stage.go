@@ -42,6 +42,13 @@ func (s *Story) Cannot(format string, args ...any) {
 	runtime.Goexit()
 }
 
+// Must is Cannot, with these words before the error, if there is one.
+func (s *Story) Must(err error, format string, args ...any) {
+	if err != nil {
+		s.Cannot(format+": %w", append(args, err)...)
+	}
+}
+
 // Fail notes why the story cannot be played to its end. The first reason counts.
 func (s *Story) Fail(err error) {
 	s.mu.Lock()
