@@ -3,6 +3,7 @@ package history
 // Short histories written by hand: each judge rejects those that break its rule, and accepts the others.
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,6 +17,16 @@ import (
 //	A acquire 0-5 ok hold=a until=97 fence=1
 func ops(t *testing.T, text string) []Op {
 	t.Helper()
+	at := func(s string) time.Duration {
+		if s == "" {
+			return Forever
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(n) * ms
+	}
 	var all []Op
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -23,63 +34,43 @@ func ops(t *testing.T, text string) []Op {
 			continue
 		}
 		op := Op{Client: words[0], Kind: Kind(words[1]), Key: "k"}
-		at := func(s string) time.Duration {
-			if s == "" {
-				return Forever
-			}
-			n, err := strconv.Atoi(s)
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			return time.Duration(n) * ms
-		}
 		from, to, _ := strings.Cut(words[2], "-")
 		op.Start, op.End = at(from), at(to)
 		for _, word := range words[3:] {
 			name, value, named := strings.Cut(word, "=")
-			switch {
-			case !named:
-				op.Result = Result(word)
-			case name == "hold":
-				op.Hold = value
-			case name == "owner":
-				op.Owner = value
-			case name == "share":
-				op.Share = int(at(value) / ms)
-			case name == "from":
-				op.From = value
-			case name == "until":
+			switch name {
+			case "until":
 				op.Deadline = at(value)
-			case name == "value":
-				op.Value = value
-			case name == "key":
-				op.Key = value
-			case name == "note":
-				op.Note = value
-			case name == "gaveup":
-				op.GaveUp = true
-			case name == "took":
+			case "took":
 				op.Took = at(value)
-			case name == "noticed":
-				op.Noticed = true
-			case name == "unconfirmed":
-				op.Unconfirmed = int(at(value) / ms)
-			case name == "fence":
-				op.Fence = uint64(at(value) / ms)
+			case "share", "fence", "unconfirmed", "gaveUp", "noticed":
+				setField(t, &op, name, value)
 			default:
-				t.Fatalf("%s: %q?", line, word)
+				if !named {
+					name, value = "result", word
+				}
+				setField(t, &op, name, strconv.Quote(value))
 			}
 		}
 		switch op.Kind {
 		case KindFault:
-			op.Key, op.Note = "", words[0]
-			op.Client = ""
+			op.Key, op.Note, op.Client = "", words[0], ""
 		case KindAcquire, KindRenew:
 			op.TTL = 100 * ms
 		}
 		all = append(all, op)
 	}
 	return all
+}
+
+// setField sets a field by its name in JSON.
+func setField(t *testing.T, op *Op, name, value string) {
+	t.Helper()
+	in := json.NewDecoder(strings.NewReader(fmt.Sprintf("{%q: %s}", name, value)))
+	in.DisallowUnknownFields()
+	if err := in.Decode(op); err != nil {
+		t.Fatalf("%s=%s: %v", name, value, err)
+	}
 }
 
 const ms = time.Millisecond
@@ -280,7 +271,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		A release 190-190 lost hold=a`},
 	{"HonestLoss", "what a renewal has given that was noticed later", "", `
 		A acquire 0-5 ok hold=a until=97
-		A renew 90-105 ok hold=a until=187 noticed=yes
+		A renew 90-105 ok hold=a until=187 noticed=true
 		A write 98-99 ok hold=a value=1
 		A renew 95-110 ok hold=a until=190
 		A release 120-125 ok hold=a`},
@@ -346,7 +337,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		B acquire 619-640 held
 		C acquire 700-705 refused`},
 	{"HonestAmbiguity", "who gave up may have got it", "", `
-		A acquire 0-5 unsent gaveup=yes
+		A acquire 0-5 unsent gaveUp=true
 		B acquire 6-7 held`},
 	{"HonestAmbiguity", "an attempt of an acquire that went on", "", `
 		A acquire 0-50 ok hold=a until=97 unconfirmed=1
@@ -386,7 +377,7 @@ var planted = []struct{ judge, name, bad, history string }{
 		C acquire 126-127 held share=3`},
 	{"HonestAmbiguity/3", "one waits for more", "", `
 		A acquire 0-5 ok hold=a until=97
-		B acquire 10-30 held share=3 gaveup=yes
+		B acquire 10-30 held share=3 gaveUp=true
 		C acquire 20-25 held`},
 	{"HonestAmbiguity/3", "some are free", "too few", `
 		A acquire 0-5 ok hold=a until=97
