@@ -23,34 +23,22 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A Command is what a contender has to do, and a Reply what it answers: net/rpc demands that they are exported.
-type Command struct {
-	Do    verb
-	Bid   Bid
-	Hold  string // its token
-	Value string
-	Stop  bool
-	Work  Workload
-}
-
-type Reply struct {
+// An Answer is what a contender answers: net/rpc demands that it is exported, as what it is asked.
+type Answer struct {
+	Value string // what was read; or the token of what was acquired
 	Error *Error
-	Hold  string // the token of what was acquired
-	Value string
 }
 
-type verb string
+func (a *Answer) of(err error) error {
+	a.Error = wired(err)
+	return nil
+}
 
-const (
-	doAcquire verb = "acquire"
-	doRelease verb = "release"
-
-	doRead  verb = "read"
-	doWrite verb = "write"
-	doWork  verb = "work"
-	doRest  verb = "rest"
-	doClose verb = "close"
-)
+// A Writing is what a holder writes. Stop: it pauses before that.
+type Writing struct {
+	Hold, Value string
+	Stop        bool
+}
 
 // role is that of contenders among children.
 const role = "contender"
@@ -87,16 +75,49 @@ func Child(known ...subjects.Variant) bool {
 	})
 }
 
-// obedient is a client as its creator sees it.
+// obedient is a client as its creator sees it. Holds have the name of their token.
 type obedient struct{ *client }
 
-// Do obeys.
-func (o obedient) Do(m Command, answer *Reply) error {
-	r, err := o.do(m)
-	r.Error = wired(err)
-	*answer = r
-	return nil
+func (o obedient) Acquire(b Bid, a *Answer) error {
+	h, err := o.acquire(context.Background(), o.setup.Name, b)
+	if err == nil {
+		a.Value = h.lease.Token()
+	}
+	return a.of(err)
 }
+
+func (o obedient) with(token string, a *Answer, do func(*hold) error) error {
+	o.mu.Lock()
+	h := o.holds[token]
+	o.mu.Unlock()
+	if h == nil {
+		return a.of(fmt.Errorf("contender: %s does not have the hold %q", o.setup.Name, token))
+	}
+	return a.of(do(h))
+}
+
+func (o obedient) Release(token string, a *Answer) error { return o.with(token, a, (*hold).release) }
+
+func (o obedient) Read(token string, a *Answer) error {
+	return o.with(token, a, func(h *hold) (err error) {
+		a.Value, err = h.read()
+		return err
+	})
+}
+
+func (o obedient) Write(w Writing, a *Answer) error {
+	stop := func() error { return nil }
+	if w.Stop {
+		stop = child.StopSelf
+	}
+	return o.with(w.Hold, a, func(h *hold) error { return h.write(w.Value, stop) })
+}
+
+func (o obedient) Work(w Workload, a *Answer) error { return a.of(o.work(w)) }
+
+func (o obedient) Rest(_ bool, a *Answer) error { return a.of(o.rest()) }
+
+func (o obedient) Close(_ bool, a *Answer) error { return a.of(o.close()) }
 
 // A client is a contender where it works.
 type client struct {
@@ -179,43 +200,6 @@ func (c *client) close() error {
 		errs = append(errs, end())
 	}
 	return errors.Join(append(errs, c.recorder.Err())...)
-}
-
-func (c *client) do(m Command) (r Reply, err error) {
-	switch m.Do {
-	case doAcquire:
-		h, err := c.acquire(context.Background(), c.setup.Name, m.Bid)
-		if err != nil {
-			return r, err
-		}
-		return Reply{Hold: h.lease.Token()}, nil
-	case doWork:
-		return r, c.work(m.Work)
-	case doRest:
-		return r, c.rest()
-	case doClose:
-		return r, c.close()
-	}
-	c.mu.Lock()
-	h := c.holds[m.Hold]
-	c.mu.Unlock()
-	if h == nil {
-		return r, fmt.Errorf("contender: %s of the hold %q, which %s does not have", m.Do, m.Hold, c.setup.Name)
-	}
-	switch m.Do {
-	case doRelease:
-		return r, h.release()
-	case doRead:
-		r.Value, err = h.read()
-		return r, err
-	case doWrite:
-		stop := func() error { return nil }
-		if m.Stop {
-			stop = child.StopSelf
-		}
-		return r, h.write(m.Value, stop)
-	}
-	return r, fmt.Errorf("contender: the command %q is not known", m.Do)
 }
 
 // acquire takes a lock in who's name.

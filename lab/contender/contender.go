@@ -111,23 +111,23 @@ func start(ctx context.Context, s Setup) (c *Contender, err error) {
 	return c, nil
 }
 
-// do sends a command and waits for its reply.
-func (c *Contender) do(ctx context.Context, m Command) (r Reply, err error) {
+// do has the contender do something, and waits for its answer.
+func (c *Contender) do(ctx context.Context, what string, with any) (string, error) {
 	if ctx.Err() != nil {
-		return r, context.Cause(ctx)
+		return "", context.Cause(ctx)
 	}
-	var answer Reply // not r: it may be written when ctx has ended
+	var a Answer
 	select {
-	case call := <-c.calls.Go("contender.Do", m, &answer, make(chan *rpc.Call, 1)).Done:
+	case call := <-c.calls.Go("contender."+what, with, &a, make(chan *rpc.Call, 1)).Done:
 		switch {
 		case call.Error != nil: // the process is gone, and says why
-			return r, fmt.Errorf("%s of %s: %w", m.Do, c.setup.Name, c.process.Receive(ctx, new(any)))
-		case answer.Error != nil:
-			return r, answer.Error
+			return "", fmt.Errorf("%s of %s: %w", what, c.setup.Name, c.process.Receive(ctx, new(any)))
+		case a.Error != nil:
+			return a.Value, a.Error
 		}
-		return answer, nil
+		return a.Value, nil
 	case <-ctx.Done():
-		return r, context.Cause(ctx)
+		return "", context.Cause(ctx)
 	}
 }
 
@@ -145,23 +145,23 @@ type Bid struct {
 
 // Acquire takes a lock.
 func (c *Contender) Acquire(ctx context.Context, b Bid) (*Hold, error) {
-	r, err := c.do(ctx, Command{Do: doAcquire, Bid: b})
+	token, err := c.do(ctx, "Acquire", b)
 	if err != nil {
 		return nil, err
 	}
-	return &Hold{c, r.Hold}, nil
+	return &Hold{c, token}, nil
 }
 
 // Work makes the contender work on its own, until Rest. It returns at once.
 func (c *Contender) Work(ctx context.Context, w Workload) error {
-	_, err := c.do(ctx, Command{Do: doWork, Work: w})
+	_, err := c.do(ctx, "Work", w)
 	return err
 }
 
 // Rest ends the work and returns when all workers have left, with what made one of them
 // leave earlier: not a lock that could not be had, but something that must not happen.
 func (c *Contender) Rest(ctx context.Context) error {
-	_, err := c.do(ctx, Command{Do: doRest})
+	_, err := c.do(ctx, "Rest", true)
 	return err
 }
 
@@ -185,7 +185,7 @@ func (c *Contender) doClose() error {
 	c.process.Resume() // an error says that it has ended
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, fmt.Errorf("closing it takes more than %v", closeLimit))
 	defer cancel()
-	_, err := c.do(ctx, Command{Do: doClose})
+	_, err := c.do(ctx, "Close", true)
 	if errors.Is(err, ErrEnded) {
 		err = nil // Close knows whether that was Kill's doing
 	}
@@ -223,20 +223,19 @@ type Hold struct {
 
 // Release gives the lock up.
 func (h *Hold) Release(ctx context.Context) error {
-	_, err := h.c.do(ctx, Command{Do: doRelease, Hold: h.token})
+	_, err := h.c.do(ctx, "Release", h.token)
 	return err
 }
 
 // Read reads what the lock protects, if the holder believes it has the lock; otherwise the
 // error is what it believes. A store that was shown a greater fence refuses: [ErrStale].
 func (h *Hold) Read(ctx context.Context) (value string, err error) {
-	r, err := h.c.do(ctx, Command{Do: doRead, Hold: h.token})
-	return r.Value, err
+	return h.c.do(ctx, "Read", h.token)
 }
 
 // Write is Read's counterpart.
 func (h *Hold) Write(ctx context.Context, value string) error {
-	_, err := h.c.do(ctx, Command{Do: doWrite, Hold: h.token, Value: value})
+	_, err := h.c.do(ctx, "Write", Writing{Hold: h.token, Value: value})
 	return err
 }
 
@@ -244,6 +243,6 @@ func (h *Hold) Write(ctx context.Context, value string) error {
 // moments: it has just seen that it holds the lock, and has not yet sent anything. See
 // [Contender.Stopped]; it goes on with [Contender.Thaw].
 func (h *Hold) WriteAfterStop(ctx context.Context, value string) error {
-	_, err := h.c.do(ctx, Command{Do: doWrite, Hold: h.token, Value: value, Stop: true})
+	_, err := h.c.do(ctx, "Write", Writing{h.token, value, true})
 	return err
 }

@@ -166,27 +166,3 @@ func TestRecorder(t *testing.T) {
 		t.Errorf("Err() = %v, want what was wrong", err)
 	}
 }
-
-func TestSummary(t *testing.T) {
-	t.Parallel()
-	s := Summarize(ops(t, `
-		A acquire 10-15 ok hold=a until=97
-		B acquire 11-14 held
-		B acquire 14-30 ok hold=b until=120
-		A release 20-25 ok hold=a
-		C acquire 12- unknown
-		freeze fault 40-60
-		freeze fault 50-70
-		cut fault 100-
-		A acquire 100-110 ok hold=c until=190`))
-	want := `3 acquisitions in 100ms, by 2 clients (2 A, 1 B), 2 of them not released
-acquire: 3 ok, 1 held, 1 unknown
-release: 1 ok
-faults: 2 freeze, 1 cut`
-	if s.String() != want || s.Length != 100*time.Millisecond {
-		t.Errorf("got\n%v\nwant\n%v", s, want)
-	}
-	if got := Summarize(nil).String(); !strings.Contains(got, "0 acquisitions") {
-		t.Errorf("of nothing: %s", got)
-	}
-}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -29,7 +30,6 @@ type book struct {
 	stray  []Op             // of a hold that nobody was granted
 	twice  [][2]Op          // grants of one token
 	faults []Op
-	last   time.Duration // when the last thing was seen to happen
 }
 
 type page struct {
@@ -41,15 +41,7 @@ type page struct {
 func bookOf(ops []Op) *book {
 	b := &book{ops: Merge(ops), byKey: map[string]*page{}}
 	holds := map[string]*hold{}
-	if len(b.ops) > 0 {
-		b.last = b.ops[0].Start
-	}
 	for _, op := range b.ops {
-		for _, t := range []time.Duration{op.Start, op.End} {
-			if t != Forever {
-				b.last = max(b.last, t)
-			}
-		}
 		switch {
 		case op.Kind == KindFault:
 			b.faults = append(b.faults, op)
@@ -99,14 +91,7 @@ func (b *book) page(key string) *page {
 }
 
 // keys are those of all locks, in order.
-func (b *book) keys() []string {
-	keys := make([]string, 0, len(b.byKey))
-	for key := range b.byKey {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func (b *book) keys() []string { return slices.Sorted(maps.Keys(b.byKey)) }
 
 // hits reports whether a fault concerns a key.
 func hits(fault Op, key string) bool { return fault.Key == "" || fault.Key == key }

@@ -114,8 +114,7 @@ func TestNemesis(t *testing.T) {
 				c.Seed, c.For = seed, max(min(left, round), nemesis.Calm+time.Second)
 				report := run(t, r, c)
 				tell(t, report)
-				sum := report.Summary()
-				switch few := sum.Acquired < enough; {
+				switch few := report.Acquired() < enough; {
 				case tooSlow(report, c) && (few || len(report.Found) > 0) && onlyLate(report):
 					if busy++; busy > busyRounds*planned {
 						t.Skipf("INCONCLUSIVE: that %s survives faults: this machine was too slow in %d rounds of %d", c.Variant.Name, busy, busy+rounds)
@@ -126,15 +125,17 @@ func TestNemesis(t *testing.T) {
 					t.Fatalf("%d violations; for the same faults again: go test -C lab ./nemesis -run '%s$' -seed %d -for %v",
 						len(report.Found), t.Name(), c.Seed, c.For)
 				case few:
-					t.Errorf("%d acquisitions in %v: too few to prove anything, want %d", sum.Acquired, c.For, enough)
+					t.Errorf("%d acquisitions in %v: too few to prove anything, want %d", report.Acquired(), c.For, enough)
 				}
 				rounds++
-				acquired += sum.Acquired
+				acquired += report.Acquired()
 				for _, n := range report.Declared {
 					declared += n
 				}
-				for _, n := range sum.Faults {
-					faults += n
+				for what, n := range report.Counts() {
+					if strings.HasPrefix(what, "fault: ") {
+						faults += n
+					}
 				}
 			}
 			t.Logf("in all %v, from seed %d on: %d acquisitions, %d faults, %d violations that are declared, none that is not; %d rounds more were too slow to count",

@@ -6,27 +6,27 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
-// Summary says how much the run is worth: by process, and by kind of fault.
-func (r *Report) Summary() history.Summary {
-	ops := slices.Clone(r.Ops)
-	for i := range ops {
-		op := &ops[i]
+// Counts is how often what happened: how much the run is worth.
+func (r *Report) Counts() map[string]int {
+	n := map[string]int{}
+	for _, op := range r.Ops {
 		if op.Kind == history.KindFault {
-			op.Note = op.Value
+			n["fault: "+op.Value]++
 		} else {
-			place, _, _ := strings.Cut(op.Client, ".")
-			op.Client = "client " + place
+			n[fmt.Sprint(op.Kind, " ", op.Result)]++
 		}
 	}
-	return history.Summarize(ops)
+	return n
 }
+
+// Acquired is how many acquisitions there were.
+func (r *Report) Acquired() int { return r.Counts()["acquire ok"] }
 
 // Slow is for how much of the run the machine was too slow to tell much of a lock.
 func (r *Report) Slow() (slow time.Duration) {
@@ -43,7 +43,7 @@ const most = 3
 
 // Write tells what happened in the run.
 func (r *Report) Write(w io.Writer) {
-	fmt.Fprintf(w, "%s, seed %d, %v: %v\n", r.Variant.Name, r.Seed, r.For, r.Summary())
+	fmt.Fprintf(w, "%s, seed %d, %v: %v\n", r.Variant.Name, r.Seed, r.For, r.Counts())
 	if slow := r.Slow(); slow > 0 {
 		fmt.Fprintf(w, "the machine was slow for %v\n", slow.Round(time.Millisecond))
 	}

@@ -49,7 +49,7 @@ func judge(c Config, ops []history.Op) *Report {
 			stuck++
 		}
 	}
-	often := stuck > max(1, history.Summarize(ops).Acquired/rare)
+	often := stuck > max(1, r.Acquired()/rare)
 	for _, v := range found {
 		if why := weakness(c, v); why != "" && !(often && why == twoSteps) {
 			r.Declared[v.Property+": "+why]++
