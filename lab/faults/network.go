@@ -147,7 +147,7 @@ func networkFaults() []Fault {
 		{Name: "connections reset",
 			Story:  "A holds the lock, and B waits for it. All connections of both are reset. A extends and releases, and B gets the lock.",
 			Cells:  every(Kept, again),
-			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}},
+			Turned: []Sloppy{{Lock: broken.NeverDialsAgain}, grantsWhatIsHeld},
 			held: func(s *Stage, a *hold) {
 				served := s.waiter("B")
 				s.say("all connections are reset")

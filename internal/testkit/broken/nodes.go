@@ -63,7 +63,7 @@ var ReleasesAnything = Lock{
 			switch {
 			case cmd == "SETNX" && reply == int64(1), cmd == "SET" && reply != nil:
 				wrote = []byte(fmt.Sprint(args[0]))
-			case cmd == "GET" && err == nil && wrote != nil:
+			case cmd == "GETEX" && err == nil && wrote != nil:
 				reply = wrote
 			}
 			return reply, err
