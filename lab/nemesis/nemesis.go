@@ -134,14 +134,9 @@ type seat struct {
 // Run lets contenders and faults loose on a rig, which is reset first. The error says
 // that the run itself came to grief; what the locks did wrong is in the report.
 func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
-	if len(r.Nodes) != c.Variant.Servers {
-		return nil, fmt.Errorf("nemesis: %s on %d servers: allowed are %d", c.Variant.Name, len(r.Nodes), c.Variant.Servers)
-	}
-	if c.Calm == 0 {
-		c.Calm = Calm
-	}
-	if c.Calm < 0 || c.For <= c.Calm {
-		return nil, fmt.Errorf("nemesis: a run of %v, the last %v of them calm: allowed are more than that, and 0 or more", c.For, c.Calm)
+	c.Calm = cmp.Or(c.Calm, Calm)
+	if c.For <= c.Calm {
+		return nil, fmt.Errorf("nemesis: a run of %v, the last %v of them calm: allowed are more than that", c.For, c.Calm)
 	}
 	if c.Faults == nil {
 		c.Faults = Survived(c.Variant)

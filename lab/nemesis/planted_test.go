@@ -172,9 +172,7 @@ func forgets(r *nemesis.Report) bool {
 // seeds are the same each time.
 func search(t *testing.T, c nemesis.Config, property string) {
 	t.Helper()
-	if c.Calm == 0 {
-		c.Calm = time.Second
-	}
+	c.Calm = cmp.Or(c.Calm, time.Second)
 	c.For = cmp.Or(c.For, 4*time.Second) + c.Calm
 	r := borrow(t, c.Variant)
 	var last *nemesis.Report
@@ -189,7 +187,7 @@ func search(t *testing.T, c nemesis.Config, property string) {
 			}
 			return
 		}
-		if !tooSlow(last, c) && forgets(last) {
+		if !tooSlow(last) && forgets(last) {
 			rounds++
 		} else if busy++; busy > busyRounds*searchRounds {
 			t.Skipf("INCONCLUSIVE: that %s is found to violate %s: this machine was too slow in %d rounds of %d", c.Variant.Name, property, busy, c.Seed)
