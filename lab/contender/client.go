@@ -93,6 +93,8 @@ func (o obedient) with(token string, a *Answer, do func(*hold) error) error {
 	if h == nil {
 		return a.of(fmt.Errorf("contender: %s does not have the hold %q", o.setup.Name, token))
 	}
+	h.using.Lock()
+	defer h.using.Unlock()
 	return a.of(do(h))
 }
 
@@ -265,7 +267,7 @@ func (c *client) observe(e strategy.Event) {
 	}
 }
 
-// A hold is a lease and what has been recorded of it.
+// A hold is a lease and what has been recorded of it. It has one user at a time.
 type hold struct {
 	*client
 	lease strategy.Lease
@@ -274,7 +276,7 @@ type hold struct {
 
 	elapsed atomic.Int64 // of the last renewal: a time.Duration
 
-	mu       sync.Mutex
+	using    sync.Mutex    // by commands of the creator
 	deadline time.Duration // as recorded
 	looked   time.Duration // when that was
 	lost     bool          // recorded
@@ -294,8 +296,6 @@ func (h *hold) op(k history.Kind) history.Op {
 
 // notice records renewals in the background: that there was one shows in the deadline.
 func (h *hold) notice() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	d, now := history.At(h.lease.Deadline()), history.Now()
 	if d > h.deadline {
 		op := h.op(history.KindRenew)
@@ -329,16 +329,12 @@ func (h *hold) look() error {
 	now := history.Now() // what it says was so then, too: a lease does not come back
 	err := h.lease.Err()
 	if err == nil {
-		h.mu.Lock()
 		h.believed = max(h.believed, now)
-		h.mu.Unlock()
 	}
 	return err
 }
 
 func (h *hold) learn(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.lost {
 		return
 	}
@@ -352,9 +348,7 @@ func (h *hold) extend() error {
 	h.notice()
 	op := h.op(history.KindRenew)
 	op.TTL = h.setup.TTL
-	h.mu.Lock()
 	op.Noticed = h.kept // one in the background may come in between, and is not seen then
-	h.mu.Unlock()
 	op = h.recorder.Begin(op)
 	err := h.lease.Extend(context.Background())
 	if op = op.Of(h.lease, err); err == nil {
@@ -362,9 +356,7 @@ func (h *hold) extend() error {
 	}
 	op = h.recorder.End(op)
 	if err == nil {
-		h.mu.Lock()
 		h.deadline, h.looked = max(h.deadline, op.Deadline), op.End
-		h.mu.Unlock()
 	}
 	if errors.Is(err, strategy.ErrLost) {
 		h.learn(err)
@@ -373,9 +365,7 @@ func (h *hold) extend() error {
 }
 
 func (h *hold) keepAlive() error {
-	h.mu.Lock()
 	h.kept = true
-	h.mu.Unlock()
 	return h.lease.KeepAlive(0)
 }
 
@@ -398,7 +388,7 @@ func (h *hold) downgrade() (*hold, error) {
 	lease, err := h.strategy.Exchange(context.Background(), h.lease, 1)
 	acquire = h.recorder.End(acquire.Of(lease, err))
 	release = release.Ended(err)
-	if release.Result == history.Lost && history.Now() >= h.until() {
+	if release.Result == history.Lost && history.Now() >= h.deadline {
 		release.Result = history.Unknown // the deadline came, whatever the servers said
 	}
 	h.recorder.End(release)
@@ -407,20 +397,6 @@ func (h *hold) downgrade() (*hold, error) {
 		return nil, err
 	}
 	return h.begin(lease, acquire), nil
-}
-
-// until is the deadline as recorded.
-func (h *hold) until() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.deadline
-}
-
-// isKept reports whether the lease keeps itself alive.
-func (h *hold) isKept() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.kept
 }
 
 func (h *hold) forget() {

@@ -170,7 +170,7 @@ func (w *worker) round(ctx context.Context) error {
 			return w.over(h, err)
 		}
 	}
-	if !h.isKept() && w.oneIn(w.Overstay) { // or it would be held for ever
+	if !h.kept && w.oneIn(w.Overstay) { // or it would be held for ever
 		h.watch()
 		return nil
 	}
