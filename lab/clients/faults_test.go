@@ -103,65 +103,46 @@ func dialOrderless(l *rig.Link) (_ driver.Node, err error) {
 
 // TestGoRedis and its siblings hold contenders on the client to the verdicts of docs/learn/faults.md.
 func TestGoRedis(t *testing.T) {
-	play(t, dialGoRedis, *whole, []string{ // the client matters: answers are lost, late or refused, and connections end
-		"restart, append-only file",
-		"server frozen past the TTL",
-		"thaw with a request in the socket",
-		"SCRIPT FLUSH",
-		"acquire: reply lost",
-		"acquire: request late",
-		"acquire: reply late",
-		"release: reply lost, and repeated when another holds it",
-		"half-open connection",
-		"connections reset",
-		"server hears, and cannot answer",
-		"acquire cancelled",
-	}, map[string]map[string]faults.Verdict{
+	play(t, dialGoRedis, *whole, map[string]map[string]faults.Verdict{
 		// Before A's first request go the round trips of a greeting. So of five extensions that
 		// cannot get through, the last ends when the lease has lapsed, and not just before.
 		"slow network": {"setnxgetset-watch": faults.Detected},
 	})
 }
 
-func TestRueidis(t *testing.T) {
-	play(t, dialRueidis, *whole, []string{ // likewise
-		"restart, append-only file",
-		"server frozen for a moment",
-		"server frozen past the TTL",
-		"thaw with a request in the socket",
-		"SCRIPT FLUSH",
-		"primary turned into a replica",
-		"acquire: request lost",
-		"acquire: reply lost",
-		"acquire: request late",
-		"acquire: reply late",
-		"extend: reply lost",
-		"release: reply lost, and repeated when another holds it",
-		"half-open connection",
-		"connections reset",
-		"CLIENT KILL, again and again",
-		"acquire cancelled",
-	}, nil)
-}
+func TestRueidis(t *testing.T) { play(t, dialRueidis, *whole, nil) }
 
-// TestRueidisWithoutOrder says what the missing order costs: none of the verdicts.
-func TestRueidisWithoutOrder(t *testing.T) {
-	play(t, dialOrderless, false, []string{ // without order an acquire may come after its undo
-		"thaw with a request in the socket",
-		"acquire: reply lost",
-		"acquire: request late",
-		"half-open connection",
-		"acquire cancelled",
-	}, nil)
+// TestRueidisWithoutOrder says what the missing order costs, where an acquire may come after its undo: none of the verdicts.
+func TestRueidisWithoutOrder(t *testing.T) { play(t, dialOrderless, false, nil) }
+
+// rows are those of a short run. The client matters there: answers are lost, late or refused, and connections end.
+var rows = []string{
+	"restart, append-only file",
+	"server frozen for a moment",
+	"server frozen past the TTL",
+	"thaw with a request in the socket",
+	"SCRIPT FLUSH",
+	"primary turned into a replica",
+	"acquire: request lost",
+	"acquire: reply lost",
+	"acquire: request late",
+	"acquire: reply late",
+	"extend: reply lost",
+	"release: reply lost, and repeated when another holds it",
+	"half-open connection",
+	"connections reset",
+	"CLIENT KILL, again and again",
+	"server hears, and cannot answer",
+	"acquire cancelled",
 }
 
 // columns are the strategies of a short run: the one that uses most of a node, and the plainest.
 // What the others would add is about themselves, not about the client: lab/faults plays them.
 var columns = []string{"fairqueue", "setnxpx"}
 
-// play plays rows on these strategies, or all rows on all variants. Elsewhere, by row and column, are
+// play plays these rows on these strategies, or all rows on all variants. Elsewhere, by row and column, are
 // the verdicts that differ from the matrix.
-func play(t *testing.T, dial dialer, all bool, rows []string, elsewhere map[string]map[string]faults.Verdict) {
+func play(t *testing.T, dial dialer, all bool, elsewhere map[string]map[string]faults.Verdict) {
 	for _, name := range rows {
 		if !slices.ContainsFunc(faults.All(), func(f faults.Fault) bool { return f.Name == name }) {
 			t.Errorf("no row is called %q", name)
