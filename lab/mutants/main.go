@@ -35,7 +35,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -230,15 +229,17 @@ var equivalentText string
 func parseEquivalent(text string) (map[string]string, error) {
 	reasons, name := map[string]string{}, ""
 	for l := range strings.Lines(text) {
-		if trimmed := strings.TrimSpace(l); trimmed == "" || strings.HasPrefix(l, "//") {
-			continue
-		} else if l[0] == '\t' {
-			reasons[name] = strings.TrimSpace(reasons[name] + " " + trimmed)
-			continue
-		} else if name = trimmed; slices.Contains(slices.Collect(maps.Keys(reasons)), name) {
-			return nil, fmt.Errorf("equivalent.txt has %q twice", name)
+		words := strings.TrimSpace(l)
+		switch _, twice := reasons[words]; {
+		case words == "" || strings.HasPrefix(l, "//"):
+		case l[0] == '\t':
+			reasons[name] = strings.TrimSpace(reasons[name] + " " + words)
+		case twice:
+			return nil, fmt.Errorf("equivalent.txt has %q twice", words)
+		default:
+			name = words
+			reasons[name] = ""
 		}
-		reasons[name] = ""
 	}
 	for name, reason := range reasons {
 		if reason == "" || name == "" {
@@ -256,12 +257,9 @@ type report struct {
 }
 
 type packageReport struct {
-	dir      string
-	mutants  []*mutant
-	outcomes map[*mutant]outcome
-	tests    int
-	unjudged int // when time was over
-	elapsed  time.Duration
+	dir     string
+	mutants []*mutant
+	elapsed time.Duration
 }
 
 func (r *report) examine(root string, s subject, chosen func(*mutant) bool) error {
@@ -275,7 +273,7 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 	if err != nil {
 		return err
 	}
-	p := &packageReport{dir: s.dir, outcomes: map[*mutant]outcome{}}
+	p := &packageReport{dir: s.dir}
 	for _, m := range x.mutants {
 		_, listed := r.equivalent[m.name()]
 		if chosen(m) && !(listed && *since != "") { // whether what is equivalent still is, a whole run shows
@@ -283,11 +281,7 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 		}
 	}
 	r.packages = append(r.packages, p)
-	if *list || len(p.mutants) == 0 {
-		return nil
-	}
-	if timeIsOver() {
-		p.unjudged, p.mutants = len(p.mutants), nil
+	if *list || timeIsOver() {
 		return nil
 	}
 	if *limit > 0 {
@@ -301,46 +295,32 @@ func (r *report) examine(root string, s subject, chosen func(*mutant) bool) erro
 		if err := x.control(i, *workers); err != nil {
 			return err
 		}
-		p.tests += len(x.tests)
 		log.Printf("%s: %d mutants, %d tests of %s (%v)", s.dir, len(left), len(x.tests), j.dir, time.Since(began).Round(time.Second))
-		left = p.judge(x, left, i == 0, i == len(s.judges)-1)
+		left = x.judgeAll(left, i == 0, i == len(s.judges)-1)
 	}
 	p.elapsed = time.Since(began)
 	return nil
 }
 
-// judge runs the tests of one judge on mutants, and returns those that live. Only the first judge stops
+// judgeAll runs the tests of one judge on mutants, and returns those that live. Only the first judge stops
 // when time is over: the others judge all that lived through it, or a sample would lack its survivors.
-func (p *packageReport) judge(x *exam, mutants []*mutant, first, last bool) (living []*mutant) {
-	outcomes := make([]outcome, len(mutants))
+func (x *exam) judgeAll(mutants []*mutant, first, last bool) (living []*mutant) {
 	var done atomic.Int64
-	parallel(*workers, mutants, func(i int, m *mutant) {
+	parallel(*workers, mutants, func(_ int, m *mutant) {
 		if first && timeIsOver() || interrupted.Err() != nil {
 			return
 		}
-		end := x.judge(m)
-		if before, judged := p.outcomes[m]; judged && end.fate == notReached {
-			end = before
+		if end := x.judge(m); first || end.fate != notReached {
+			m.end = end
 		}
-		outcomes[i] = end
 		if n := done.Add(1); n%100 == 0 {
-			log.Printf("%s: %d of %d judged", p.dir, n, len(mutants))
+			log.Printf("%s: %d of %d judged", x.dir, n, len(mutants))
 		}
-		if *verbose && (last || !end.alive()) {
-			log.Printf("%s:%d: %s: %s %s (%v)", m.file, m.line, m.name(), end.fate, end.by, end.elapsed.Round(10*time.Millisecond))
+		if *verbose && (last || !m.end.alive()) {
+			log.Printf("%s:%d: %s: %s %s (%v)", m.file, m.line, m.name(), m.end.fate, m.end.by, m.end.elapsed.Round(10*time.Millisecond))
 		}
 	})
-	unjudged := map[*mutant]bool{} // by this judge: what another has said is not the whole
-	for i, m := range mutants {
-		if outcomes[i] == (outcome{}) {
-			unjudged[m] = true
-		} else if p.outcomes[m] = outcomes[i]; outcomes[i].alive() {
-			living = append(living, m)
-		}
-	}
-	p.unjudged += len(unjudged)
-	p.mutants = slices.DeleteFunc(slices.Clone(p.mutants), func(m *mutant) bool { return unjudged[m] })
-	return living
+	return slices.DeleteFunc(slices.Clone(mutants), func(m *mutant) bool { return !m.end.alive() })
 }
 
 // chance is how probable it is that so many of n mutants live, or more, if tests kill as many of the whole
@@ -365,39 +345,38 @@ func (r *report) print() (well bool) {
 		}
 		return true
 	}
-	used := map[string]bool{}
 	if len(r.packages) == 0 {
 		fmt.Println("nothing to judge")
 		return true
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "mutants\tkilled\ttimed out\tsurvived\tnot reached\tequivalent\trate\ttook\t  package")
-	var survivors, stale []string
+	var survivors, stale, unproven []string
 	for _, p := range r.packages {
-		if len(p.mutants) == 0 && p.unjudged > 0 {
-			continue
-		}
-		count := map[fate]int{}
-		equivalent := 0
+		count, used, equivalent := map[fate]int{}, map[string]bool{}, 0
 		for _, m := range p.mutants {
-			end := p.outcomes[m]
-			name, listed := m.name(), false
-			if _, listed = r.equivalent[name]; listed {
-				used[name] = true
-			}
+			_, listed := r.equivalent[m.name()]
+			used[m.name()] = listed
 			switch {
-			case end.alive() && listed:
+			case m.end.fate == "": // not judged
+			case m.end.alive() && listed:
 				equivalent++
 				continue
 			case listed:
-				stale = append(stale, fmt.Sprintf("%s: listed as equivalent, but %s by %s", name, end.fate, end.by))
-			case end.alive():
-				survivors = append(survivors, fmt.Sprintf("%s:%d: %s %s (%s)", m.file, m.line, m.op, m.text, end.fate))
+				stale = append(stale, fmt.Sprintf("%s: listed as equivalent, but %s by %s", m.name(), m.end.fate, m.end.by))
+			case m.end.alive():
+				survivors = append(survivors, fmt.Sprintf("%s:%d: %s %s (%s)", m.file, m.line, m.op, m.text, m.end.fate))
 			}
-			count[end.fate]++
+			count[m.end.fate]++
+		}
+		if count[""] > 0 {
+			unproven = append(unproven, fmt.Sprintf("NOT PROVEN: time was over before %d mutants of %s were judged\n", count[""], p.dir))
+			if count[""] == len(p.mutants) {
+				continue
+			}
 		}
 		dead := count[killed] + count[timedOut]
-		rate, n := 1.0, len(p.mutants)-equivalent
+		rate, n := 1.0, dead+count[survived]+count[notReached]
 		if n > 0 {
 			rate = float64(dead) / float64(n)
 		}
@@ -406,21 +385,15 @@ func (r *report) print() (well bool) {
 		} else {
 			well = well && chance(n, n-dead) > 0.001
 		}
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", len(p.mutants), count[killed], count[timedOut], count[survived], count[notReached], equivalent, 100*rate, p.elapsed.Round(time.Second), p.dir)
-		if r.whole {
-			for name := range r.equivalent {
-				if filepath.Dir(strings.Fields(name)[0]) == p.dir && !used[name] {
-					stale = append(stale, name+": listed as equivalent, but there is no such mutant")
-				}
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", n+equivalent, count[killed], count[timedOut], count[survived], count[notReached], equivalent, 100*rate, p.elapsed.Round(time.Second), p.dir)
+		for name := range r.equivalent {
+			if r.whole && filepath.Dir(strings.Fields(name)[0]) == p.dir && !used[name] {
+				stale = append(stale, name+": listed as equivalent, but there is no such mutant")
 			}
 		}
 	}
 	table.Flush()
-	for _, p := range r.packages {
-		if p.unjudged > 0 {
-			fmt.Printf("NOT PROVEN: time was over before %d mutants of %s were judged\n", p.unjudged, p.dir)
-		}
-	}
+	fmt.Print(strings.Join(unproven, ""))
 	for title, list := range map[string][]string{"Survivors:": survivors, "equivalent.txt is stale:": stale} {
 		if len(list) > 0 {
 			fmt.Printf("\n%s\n%s\n", title, strings.Join(list, "\n"))

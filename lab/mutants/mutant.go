@@ -19,6 +19,8 @@ type mutant struct {
 	from, to int // the lines of its function; in Lua of the file
 
 	script string // the whole faulty Lua; empty for Go
+
+	end outcome // no fate: not judged
 }
 
 // name outlives edits elsewhere: it has no line number.

@@ -341,25 +341,20 @@ func tables(t *test) int {
 	return 0
 }
 
-// batches are tests of one binary each: first those that take no time, such as tests with a fake server,
+// batches are, of tests in their order, first those that take no time, such as tests with a fake server,
 // which give a verdict where the others would wait for one; then the quick ones, up to a second.
 func batches(tests []*test) (all [][]*test) {
 	from := time.Duration(-1)
 	for _, to := range []time.Duration{100 * time.Millisecond, time.Second, math.MaxInt64} {
-		by := map[string][]*test{}
-		var order []string
+		var batch []*test
 		var sum time.Duration
 		for _, t := range tests {
-			if sum += t.elapsed; sum <= from || sum > to {
-				continue
+			if sum += t.elapsed; from < sum && sum <= to {
+				batch = append(batch, t)
 			}
-			if by[t.binary] == nil {
-				order = append(order, t.binary)
-			}
-			by[t.binary] = append(by[t.binary], t)
 		}
-		for _, b := range order {
-			all = append(all, by[b])
+		if len(batch) > 0 {
+			all = append(all, batch)
 		}
 		from = to
 	}
