@@ -263,66 +263,18 @@ func (g *goFinder) bound(n *ast.BinaryExpr) {
 	}
 }
 
-// options are arguments of Redis commands that need not be there, and how many more each takes.
-var options = map[string]int{
-	"NX": 0, "XX": 0, "GT": 0, "LT": 0, "KEEPTTL": 0, "GET": 0,
-	"PX": 1, "EX": 1, "PXAT": 1, "COUNT": 1, "MATCH": 1,
-}
-
-var optionLiteral = regexp.MustCompile(`^["'\x60]([A-Z]+)["'\x60]$`)
-
-// call swaps min and max, and leaves out options.
+// call swaps min and max.
 func (g *goFinder) call(n *ast.CallExpr) {
-	if f, ok := n.Fun.(*ast.Ident); ok {
-		if helper, ok := map[string]string{"min": "mutantMin", "max": "mutantMax"}[f.Name]; ok {
-			m := g.mutant("swap", n)
-			g.around(m, n.Args[0].Pos(), n.Args[len(n.Args)-1].End(), "#, ", "")
-			g.instead(m, f.Pos(), f.End(), helper)
-		}
-	}
-	if n.Ellipsis.IsValid() {
+	f, ok := n.Fun.(*ast.Ident)
+	if !ok {
 		return
 	}
-	for i, a := range n.Args {
-		lit, ok := a.(*ast.BasicLit)
-		if !ok || i == 0 {
-			continue
-		}
-		found := optionLiteral.FindStringSubmatch(lit.Value)
-		if found == nil {
-			continue
-		}
-		more, ok := options[found[1]]
-		if !ok || i+more >= len(n.Args) {
-			continue
-		}
-		g.omit(n, i, i+more)
+	if helper, ok := map[string]string{"min": "mutantMin", "max": "mutantMax"}[f.Name]; ok {
+		m := g.mutant("swap", n)
+		g.around(m, n.Args[0].Pos(), n.Args[len(n.Args)-1].End(), "#, ", "")
+		g.instead(m, f.Pos(), f.End(), helper)
 	}
 }
-
-// omit leaves arguments out of the variadic ones of a call, which come after a command and its key, as in
-// Do(ctx, due, "SET", key, …). Of another call the mutant does not compile.
-func (g *goFinder) omit(n *ast.CallExpr, first, last int) {
-	begin := 0
-	for begin < first {
-		if lit, ok := n.Args[begin].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			break
-		}
-		begin++
-	}
-	if begin += 2; begin > first {
-		return
-	}
-	m := g.mutant("omit", &span{n.Args[first].Pos(), n.Args[last].End()})
-	m.text += " of " + oneLine(g.text(n.Pos(), n.End()))
-	// Several on one call: each passes on what the next one makes.
-	g.around(m, n.Args[begin].Pos(), n.Args[len(n.Args)-1].End(), fmt.Sprintf("mutantWithout(#, %d, %d, ", first-begin, last-begin+1), ")...")
-}
-
-type span struct{ from, to token.Pos }
-
-func (s *span) Pos() token.Pos { return s.from }
-func (s *span) End() token.Pos { return s.to }
 
 // embedded is how scripts get into a package.
 var embedded = regexp.MustCompile(`//go:embed (\w+\.lua)\n(\s*(?:var )?\w+) string\n`)

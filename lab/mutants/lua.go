@@ -279,6 +279,14 @@ func (p *luaParser) fields(end string) {
 	}
 }
 
+// options are arguments of Redis commands that need not be there, and how many more each takes.
+var options = map[string]int{
+	"NX": 0, "XX": 0, "GT": 0, "LT": 0, "KEEPTTL": 0, "GET": 0,
+	"PX": 1, "EX": 1, "PXAT": 1, "COUNT": 1, "MATCH": 1,
+}
+
+var optionLiteral = regexp.MustCompile(`^["'\x60]([A-Z]+)["'\x60]$`)
+
 // call swaps min and max, and leaves out options. name is the token before the bracket, the arguments are
 // from first to before end.
 func (p *luaParser) call(name, first, end int) {

@@ -13,7 +13,7 @@
 //	negate  a condition, or what && and || join in it, is the opposite
 //	bound   < is <=, > is >=, and the other way round
 //	swap    max is min, min is max
-//	omit    an option of a Redis command is not sent, with its value
+//	omit    an option of a Redis command is not sent, with its value (in Lua)
 //
 // All Go mutants of a package are compiled into one test binary, each behind a switch (golang.go, and
 // helpers.go.txt for what the switches call); the environment says which is on. Scripts are read from a

@@ -42,7 +42,6 @@ func TestOperatorsOfGo(t *testing.T) {
 		{"if x && !y { a() }", "drop if x && !y { a() }; negate x; negate y", "if !mutantOn(1) { if mutantNot(2, x) && !mutantNot(3, y) { a() } }"},
 		{"x = n < 2", "drop x = n < 2; negate n < 2; bound n < 2", "if !mutantOn(1) { x = mutantNot(2, mutantLess(3, n , 2)) }"},
 		{"n := min(max(k, 0), 9)", "swap min(max(k, 0), 9); swap max(k, 0)", "n := mutantMin(1, mutantMax(2, k, 0), 9)"},
-		{`v := do("SET", k, "NX")`, `omit "NX" of do("SET", k, "NX")`, `v := do("SET", k, mutantWithout(1, 0, 1, "NX")...)`},
 		{"switch k { case 1: a() }", "drop switch k { case 1: a() }; drop a()", "if !mutantOn(1) { switch k { case 1: if !mutantOn(2) { a() } } }"},
 	} {
 		f, err := mutateGo("p.go", "package p\nfunc f() {\n"+tt.line+"\n}\n")
