@@ -154,68 +154,47 @@ func TestBadEnd(t *testing.T) {
 	}
 }
 
-// TestDeclared: a weakness that a strategy is known for is counted, as long as it is rare and what was broken can cause it.
+// TestDeclared: a weakness that a strategy is known for is declared, where what was broken can cause it.
 func TestDeclared(t *testing.T) {
-	hold := func(i int, at, lasts time.Duration) history.Op {
-		name := fmt.Sprint(i)
-		return history.Op{
-			Client: name, Kind: history.KindAcquire, Key: "k", Hold: name, Start: at, End: at + 1, Result: history.OK, Deadline: at + lasts, TTL: 2 * ttl,
+	lost := history.Op{Kind: history.KindRelease, Result: history.Lost}
+	for _, test := range []struct {
+		variant, fault, property string
+		last                     history.Op
+		want                     string
+	}{
+		{"setnxpx", "pause", "Exclusion", history.Op{}, twoSteps},
+		{"setnxpx", "flush", "Exclusion", history.Op{}, ""}, // which holds nothing up
+		{"setnxgetset", "pause", "Exclusion", history.Op{}, twoSteps},
+		{"setnxgetset-watch", "pause", "Exclusion", history.Op{}, ""},
+		{"luascript", "pause", "Exclusion", history.Op{}, ""},
+		{"setnxgetset", "kill", "Ownership", lost, overwrites},
+		{"setnxpx", "kill", "Ownership", lost, ""},
+		{"redlock", "kill", "NoLostUpdate", history.Op{}, unfenced},
+		{"luascript", "kill", "NoLostUpdate", history.Op{}, ""},
+	} {
+		c := config(test.variant, 1)
+		c.Faults = []string{test.fault}
+		if got := weakness(c, history.Violation{Property: test.property, Ops: []history.Op{test.last}}); got != test.want {
+			t.Errorf("%s, %s, %s: declared is %q, want %q", test.variant, test.fault, test.property, got, test.want)
 		}
 	}
-	var rarely []history.Op // one of these overlaps with the next
-	for i := range 2 * rare {
-		rarely = append(rarely, hold(i, time.Duration(i)*ttl, ttl))
-	}
-	rarely[7].Deadline += ttl / 2
-	often := slices.Clone(rarely)
-	for i := range 3 {
-		often[i].Deadline += ttl / 2
-	}
-	robbed := []history.Op{hold(0, 0, ttl), {Client: "0", Kind: history.KindRelease, Key: "k", Hold: "0", Start: 10, End: 20, Result: history.Lost}}
-	use := func(kind history.Kind, hold, value string, start, end time.Duration) history.Op {
-		return history.Op{Client: hold, Kind: kind, Key: "k", Hold: hold, Value: value, Start: start, End: end, Result: history.OK}
-	}
-	lateWrite := []history.Op{
-		hold(0, 0, ttl), use(history.KindRead, "0", "", 10, 20), use(history.KindWrite, "0", "late", 30, 2*ttl),
-		hold(1, ttl, ttl), use(history.KindRead, "1", "", ttl+10, ttl+20), use(history.KindWrite, "1", "next", ttl+30, ttl+40),
-	}
-	for name, test := range map[string]struct {
-		variant string
-		faults  []string // nil: all that it survives
-		ops     []history.Op
+}
 
-		found    string
-		declared []string
-	}{
-		"two steps":                        {"setnxpx", nil, rarely, "", []string{"1 Exclusion: " + twoSteps}},
-		"two steps, and a stamp":           {"setnxgetset", nil, rarely, "", []string{"1 Exclusion: " + twoSteps}},
-		"one step":                         {"luascript", nil, rarely, "Exclusion", nil},
-		"a transaction":                    {"setnxgetset-watch", nil, rarely, "Exclusion", nil},
-		"too often":                        {"setnxpx", nil, often, "Exclusion", nil},
-		"nothing is broken that holds up":  {"setnxpx", []string{"flush"}, rarely, "Exclusion", nil},
-		"lost to a loser":                  {"setnxgetset", []string{"kill"}, robbed, "", []string{"1 Ownership: " + overwrites}},
-		"lost to nobody":                   {"setnxpx", []string{"kill"}, robbed, "Ownership", nil},
-		"a late write":                     {"redlock", nil, lateWrite, "", []string{"1 NoLostUpdate: " + unfenced}},
-		"a late write in spite of a fence": {"luascript", nil, lateWrite, "NoLostUpdate", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := config(test.variant, 1)
-			if test.faults != nil {
-				c.Faults = test.faults
+// TestRare: what is declared is counted, as long as it is rare.
+func TestRare(t *testing.T) {
+	for overlaps, found := range map[int]int{1: 0, 3: 3} {
+		var ops []history.Op
+		for i := range 2 * rare {
+			name, at := fmt.Sprint(i), time.Duration(i)*ttl
+			op := history.Op{Client: name, Kind: history.KindAcquire, Key: "k", Hold: name, Start: at, End: at + 1, Result: history.OK, Deadline: at + ttl, TTL: 2 * ttl}
+			if i < overlaps {
+				op.Deadline += ttl / 2
 			}
-			r := judge(c, test.ops)
-			var found, declared []string
-			for _, v := range r.Found {
-				if v.Property != "FenceOrder" { // none of these has a fence
-					found = append(found, v.Property)
-				}
-			}
-			for why, n := range r.Declared {
-				declared = append(declared, fmt.Sprint(n, " ", why))
-			}
-			if got := strings.Join(slices.Compact(found), " "); got != test.found || !slices.Equal(declared, test.declared) {
-				t.Errorf("found are %q, declared %q, want %q, %q", got, declared, test.found, test.declared)
-			}
-		})
+			ops = append(ops, op)
+		}
+		r := judge(config("setnxpx", 1), ops)
+		if n := r.Declared["Exclusion: "+twoSteps]; n != overlaps-found || len(r.Found) != found {
+			t.Errorf("of %d overlaps %d are declared, and found are %v, want %d", overlaps, n, r.Found, found)
+		}
 	}
 }
