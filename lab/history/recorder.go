@@ -99,50 +99,40 @@ func Write(w io.Writer, ops []Op) error {
 	return nil
 }
 
-// Read reads what [Write] or a [Recorder] wrote, by Start. An operation that began and
+// Read reads what [Write] or one [Recorder] wrote, by Start. An operation that began and
 // did not end, because its process was killed, is Unknown and ends Forever. A last line
 // that breaks off was being written when that happened and is left out: its
 // operation has begun, and so is Unknown. Any other line that makes no sense is an error.
 func Read(r io.Reader) ([]Op, error) {
-	type id struct {
-		client string
-		n      uint64
-	}
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	var ops []Op
-	begun := map[id]int{}
-	for n := 1; len(text) > 0; n++ {
+	begun := map[uint64]int{} // by ID, until it ends
+	for n := 1; ; n++ {
 		line, rest, whole := bytes.Cut(text, []byte("\n"))
-		text = rest
 		if !whole {
 			break
 		}
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
+		text = rest
 		var op Op
 		if err := json.Unmarshal(line, &op); err != nil {
 			return nil, fmt.Errorf("history: line %d: %w", n, err)
 		}
-		key := id{op.Client, op.ID}
-		switch i, ok := begun[key]; {
-		case op.Result == "" && op.End == Forever:
+		i, ok := begun[op.ID]
+		if ok {
+			ops[i] = op
+			delete(begun, op.ID)
+			continue
+		}
+		if op.ID != 0 && op.Result == "" && op.End == Forever {
+			begun[op.ID] = len(ops)
 			if !op.Kind.silent() {
 				op.Result = Unknown
 			}
-			if op.ID != 0 {
-				begun[key] = len(ops)
-			}
-			ops = append(ops, op)
-		case op.ID != 0 && ok:
-			ops[i] = op
-			delete(begun, key)
-		default:
-			ops = append(ops, op)
 		}
+		ops = append(ops, op)
 	}
 	for _, op := range ops {
 		if err := op.Check(); err != nil {
