@@ -16,7 +16,7 @@ type luaToken struct {
 var luaWords = regexp.MustCompile(`(?s)--[^\n]*|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.]*|\.\.\.?|[=~<>]=|[^\s]`)
 
 // mutateLua finds the mutants of a Lua source. It knows as much of the grammar as it takes to tell
-// where statements and conditions begin and end.
+// where statements and conditions begin and end in scripts that have local functions and no repeat.
 func mutateLua(path, source string) []*mutant {
 	p := &luaParser{path: path, source: source}
 	for _, at := range luaWords.FindAllStringIndex(source, -1) {
@@ -84,7 +84,7 @@ func (p *luaParser) block(outermost bool) (statements int) {
 }
 
 func (p *luaParser) ended() bool {
-	return slices.Contains([]string{"", "end", "else", "elseif", "until"}, p.peek())
+	return slices.Contains([]string{"", "end", "else", "elseif"}, p.peek())
 }
 
 // statement parses one, and drops it, unless it makes a local variable or is the return that ends a function.
@@ -92,14 +92,14 @@ func (p *luaParser) statement(outermost bool) {
 	first := p.next
 	switch {
 	case p.is("local"):
-		if p.is("function") {
-			p.named()
+		if !p.is("function") {
+			p.expressions()
 			return
 		}
-		p.expressions()
-		return
-	case p.is("function"):
-		p.named()
+		p.fn = p.peek()
+		p.next++
+		p.body()
+		p.fn = ""
 		return
 	case p.is("if"):
 		p.branches()
@@ -115,14 +115,6 @@ func (p *luaParser) statement(outermost bool) {
 		}
 		p.block(false)
 		p.want("end")
-	case p.is("repeat"):
-		p.block(false)
-		p.want("until")
-		p.condition()
-	case p.is("do"):
-		p.block(false)
-		p.want("end")
-		return
 	case p.is("return"):
 		if !p.ended() {
 			p.expressions()
@@ -135,14 +127,6 @@ func (p *luaParser) statement(outermost bool) {
 		p.expressions()
 	}
 	p.mutant("drop", first, p.next, "", "")
-}
-
-// named parses a function after its keyword.
-func (p *luaParser) named() {
-	p.fn = p.peek()
-	p.next++
-	p.body()
-	p.fn = ""
 }
 
 // body parses the parameters and the rest of a function.

@@ -338,15 +338,14 @@ func (a *arena) watch(ctx context.Context) (stop func()) {
 // do breaks something, and repairs it. The end of ctx does not stop the repair.
 func (a *arena) do(ctx context.Context, s Step) error {
 	k := kinds[s.Fault]
-	for _, mu := range a.involved(k, s) {
-		mu.Lock()
-		defer mu.Unlock()
-	}
+	mu, client := a.target(s)
+	mu.Lock()
+	defer mu.Unlock()
 	if ctx.Err() != nil {
 		return nil
 	}
 	lasting := context.WithoutCancel(ctx)
-	op := a.faults.Begin(history.Op{Kind: history.KindFault, Value: s.Fault, Note: s.String(), Client: a.hit(k, s)})
+	op := a.faults.Begin(history.Op{Kind: history.KindFault, Value: s.Fault, Note: s.String(), Client: client})
 	defer func() { a.faults.End(op) }()
 	err := k.begin(lasting, a, s)
 	if err == nil && k.end != nil {
@@ -365,22 +364,14 @@ func (a *arena) do(ctx context.Context, s Step) error {
 // quarantine is for how long a server of a quorum does not vote that may have forgotten.
 const quarantine = ttl + ttl/10
 
-// hit is who of the clients is hit, for the picture.
-func (a *arena) hit(k kind, s Step) string {
-	if k.place == atServer {
-		return ""
-	}
-	return fmt.Sprint(s.Client + 1)
-}
-
-// involved are the locks of what a step breaks.
-func (a *arena) involved(k kind, s Step) []*sync.Mutex {
-	switch k.place {
+// target is what a step breaks, where one thing is broken at a time, and which client is hit.
+func (a *arena) target(s Step) (mu *sync.Mutex, client string) {
+	client = fmt.Sprint(s.Client + 1)
+	switch kinds[s.Fault].place {
 	case atServer:
-		return []*sync.Mutex{&a.states[s.Server]}
+		return &a.states[s.Server], ""
 	case atWay:
-		return []*sync.Mutex{&a.seats[s.Client].ways[s.Server]}
-	default:
-		return []*sync.Mutex{&a.seats[s.Client].mu}
+		return &a.seats[s.Client].ways[s.Server], client
 	}
+	return &a.seats[s.Client].mu, client
 }
