@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -136,64 +135,46 @@ func (w *worker) round(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	defer h.forget()
-	seen, err := w.see(h)
-	if err != nil {
-		return w.over(h, err)
+	err = w.use(ctx, h, b, again)
+	if err == nil && w.ReadWrite && b.Share == 0 && w.oneIn(w.Downgrade) {
+		if h, err = h.downgrade(); err != nil {
+			return excused(err)
+		}
+		if err = w.see(h); err == nil {
+			err = w.think(h)
+		}
+	}
+	if err == nil && !h.kept && w.oneIn(w.Overstay) { // or it would be held for ever
+		h.watch()
+		h.forget()
+		return nil
+	}
+	return w.over(h, err)
+}
+
+// use is what a holder does with the lock, and why it could not go on.
+func (w *worker) use(ctx context.Context, h *hold, b Bid, again bool) error {
+	if err := w.see(h); err != nil {
+		return err
 	}
 	if again {
 		if err := w.reenter(ctx, h, b); err != nil {
-			return w.over(h, err)
+			return err
 		}
 	}
-	if err := w.think(h); err != nil {
-		return w.over(h, err)
+	if err := w.think(h); err != nil || w.store == nil || w.ReadWrite && b.Share > 0 {
+		return err
 	}
-	if w.store != nil && !(w.ReadWrite && b.Share > 0) {
-		w.writes++
-		value := fmt.Sprintf("%s #%d%s%s", w.name, w.writes, after, writer(seen))
-		if err := h.write(value, func() error { return nil }); err != nil {
-			return w.over(h, err)
-		}
-	}
-	if w.ReadWrite && b.Share == 0 && w.oneIn(w.Downgrade) {
-		reads, err := h.downgrade()
-		if err != nil {
-			return excused(err)
-		}
-		h = reads
-		defer h.forget()
-		if _, err := w.see(h); err != nil {
-			return w.over(h, err)
-		}
-		if err := w.think(h); err != nil {
-			return w.over(h, err)
-		}
-	}
-	if !h.kept && w.oneIn(w.Overstay) { // or it would be held for ever
-		h.watch()
-		return nil
-	}
-	return w.over(h, nil)
+	w.writes++
+	return h.write(fmt.Sprintf("%s #%d", w.name, w.writes), func() error { return nil })
 }
 
-// writer is the head of a value: which write it was.
-func writer(value string) string {
-	if value == "" {
-		return "nobody"
-	}
-	head, _, _ := strings.Cut(value, after)
-	return head
-}
-
-// after stands in each value between the write and the one that it follows.
-const after = " after "
-
-func (w *worker) see(h *hold) (string, error) {
+func (w *worker) see(h *hold) error {
 	if w.store == nil {
-		return "", h.check()
+		return h.check()
 	}
-	return h.read()
+	_, err := h.read()
+	return err
 }
 
 // think passes the time in which others must keep out.
