@@ -66,6 +66,36 @@ func TestResultOf(t *testing.T) {
 	}
 }
 
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
+		if op := (Op{Kind: KindAcquire}).Ended(err); !op.GaveUp || op.Note != err.Error() {
+			t.Errorf("an acquire that ends with %v is %+v, want that it gave up", err, op)
+		}
+	}
+	if acquire, renew := (Op{Kind: KindAcquire}).Ended(strategy.ErrUnknown), (Op{Kind: KindRenew}).Ended(context.Canceled); acquire.GaveUp || renew.GaveUp {
+		t.Errorf("%+v and %+v gave up, want neither", acquire, renew)
+	}
+}
+
+func TestString(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	for want, op := range map[string]Op{
+		`1.000000s–∞  A  acquire k = unknown, owner o, share 2, 3 attempts of unknown outcome, note`: {
+			Client: "A", Kind: KindAcquire, Key: "k", Result: Unknown, Owner: "o", Share: 2, Unconfirmed: 3, Note: "note", Start: s, End: Forever},
+		`1.000000s–2.000000s  A  renew k = ok, hold abcdefgh, fence 7, until 3.000000s`: {
+			Client: "A", Kind: KindRenew, Key: "k", Result: OK, Hold: "abcdefghi", Owner: "abcdefghi", Fence: 7, Deadline: 3 * s, Start: s, End: 2 * s},
+		`0.000000s–1.000000s  A  write k "v" = refused`: {Client: "A", Kind: KindWrite, Key: "k", Result: Refused, Value: "v", End: s},
+		`0.000000s–1.000000s  A  read k = ok "v"`:       {Client: "A", Kind: KindRead, Key: "k", Result: OK, Value: "v", End: s},
+		`0.000000s–1.000000s  fault, cut`:               {Kind: KindFault, Note: "cut", Value: "v", End: s},
+	} {
+		if got := op.String(); got != want {
+			t.Errorf("%+v is %s, want %s", op, got, want)
+		}
+	}
+}
+
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	ops := []Op{

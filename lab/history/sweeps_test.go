@@ -343,9 +343,12 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-50 ok hold=a until=97 unconfirmed=1
 		A release 51-52 ok hold=a
 		B acquire 53-54 held`},
+	{"HonestAmbiguity", "released what nobody knows, to be sure", "", `
+		A acquire 0-5 unknown hold=a
+		A release 10-12 unknown hold=a`},
 	{"HonestAmbiguity", "used what nobody knows", "nobody was granted", `
 		A acquire 0-5 unknown hold=a
-		A write 10-12 ok hold=a value=1`},
+		A write 10-12 refused hold=a value=1`},
 	{"HonestAmbiguity", "released what was never sent", "nobody was granted", `
 		A acquire 0-5 unsent hold=a
 		A release 10-12 ok hold=a`},
