@@ -105,6 +105,50 @@ func play(t *testing.T, m *lockstest.Memory, rules history.Rules, seed uint64) (
 	return ops
 }
 
+// count counts what workers did, in words.
+func count(seen map[string]int, ops []history.Op) {
+	acquired, until := map[string]history.Op{}, map[string]time.Duration{} // by hold
+	extended, released := map[string]bool{}, map[string]bool{}
+	for _, op := range ops {
+		note := func(what string, so bool) {
+			if so {
+				seen[what]++
+			}
+		}
+		ok := op.Result == history.OK
+		note(fmt.Sprint(op.Kind, " ", op.Result), true)
+		switch op.Kind {
+		case history.KindAcquire:
+			note("several permits", ok && op.Share > 1)
+			note("reads", ok && op.Share == 1)
+			note("goes on to read", ok && op.From != "")
+			outer, again := until[op.Owner]
+			note("enters again", ok && again && outer > op.End)
+			note("after an attempt of unknown outcome", ok && op.Unconfirmed > 0)
+			acquired[op.Hold] = op
+			if ok {
+				until[op.Owner] = op.Deadline
+			}
+		case history.KindRenew:
+			extended[op.Hold] = extended[op.Hold] || !op.Noticed
+			note("extends", ok && !op.Noticed)
+		case history.KindRelease:
+			released[op.Hold] = true
+			note("kept alive", ok && !extended[op.Hold] && op.Start > acquired[op.Hold].End+ttl)
+		case history.KindLost:
+			note("lost at the deadline", op.Start < until[op.Hold] && op.End >= until[op.Hold])
+		}
+		if op.Deadline != 0 {
+			until[op.Hold] = op.Deadline
+		}
+	}
+	for _, op := range ops {
+		if op.Kind == history.KindLost && !released[op.Hold] {
+			seen["overstayed"]++
+		}
+	}
+}
+
 func TestWork(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]history.Rules{"exclusive": {}, "re-entrant": {Reentrant: true}, "permits": {Permits: 3}, "readers": {ReadWrite: true}} {
@@ -119,33 +163,20 @@ func TestWork(t *testing.T) {
 				if found := history.Judge(ops, rules); len(found) > 0 {
 					t.Errorf("seed %d: %d violations: %v", seed, len(found), found[0])
 				}
-				deadlines := map[string]time.Duration{}
-				for _, op := range ops {
-					seen[fmt.Sprint(op.Kind, " ", op.Result)]++
-					until, held := deadlines[op.Hold]
-					switch {
-					case op.From != "":
-						seen["downgrade"]++
-					case op.Kind == history.KindLost && op.Start < until && op.End >= until:
-						seen["loss at the deadline"]++
-					case op.Noticed && held && op.Deadline > until:
-						seen["renewal in the background"]++
-					}
-					if op.Deadline != 0 && (!held || op.Deadline > until) {
-						deadlines[op.Hold] = op.Deadline
-					}
-				}
+				count(seen, ops)
 				seen["together"] += len(history.Exclusion(ops, history.Rules{Reentrant: rules.Reentrant, Permits: rules.Permits - 1}))
 			}
 			wants := []string{
-				"acquire ok", "acquire held", "acquire unknown", "renew ok", "renewal in the background", "loss at the deadline",
-				"release ok", "release lost", "release unknown",
+				"acquire ok", "acquire held", "acquire unknown", "after an attempt of unknown outcome", "release ok", "release lost",
+				"release unknown", "extends", "kept alive", "lost at the deadline", "overstayed",
 			}
-			if rules.ReadWrite {
-				wants = append(wants, "downgrade")
-			}
-			if rules.ReadWrite || rules.Permits > 1 {
-				wants = append(wants, "together")
+			switch {
+			case rules.Reentrant:
+				wants = append(wants, "enters again", "write ok")
+			case rules.ReadWrite:
+				wants = append(wants, "reads", "goes on to read", "write ok", "together")
+			case rules.Permits > 1:
+				wants = append(wants, "several permits", "together")
 			}
 			if missing := slices.DeleteFunc(wants, func(what string) bool { return seen[what] > 0 }); len(missing) > 0 {
 				t.Errorf("none of %q in %v", missing, seen)
