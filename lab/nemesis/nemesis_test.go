@@ -4,15 +4,14 @@
 package nemesis_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -113,7 +112,7 @@ func TestNemesis(t *testing.T) {
 				left := total - time.Duration(rounds)*round
 				c.Seed, c.For = seed, max(min(left, round), nemesis.Calm+time.Second)
 				report := run(t, r, c)
-				tell(t, report)
+				t.Log(report)
 				switch few := report.Acquired() < enough; {
 				case tooSlow(report) && (few || len(report.Found) > 0) && onlyLate(report):
 					if busy++; busy > busyRounds*planned {
@@ -158,35 +157,18 @@ func run(t *testing.T, r *rig.Rig, c nemesis.Config) *nemesis.Report {
 	return report
 }
 
-func tell(t *testing.T, report *nemesis.Report) {
-	t.Helper()
-	var b strings.Builder
-	report.Write(&b)
-	t.Log(b.String())
-}
-
 // keep puts the history, and a picture of it, where they outlive the test.
 func keep(t *testing.T, report *nemesis.Report) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("locks-nemesis-%s-%d-", report.Variant.Name, report.Seed))
+	var ops bytes.Buffer
+	err = errors.Join(err, history.Write(&ops, report.Ops),
+		os.WriteFile(filepath.Join(dir, "history.jsonl"), ops.Bytes(), 0o644),
+		os.WriteFile(filepath.Join(dir, "picture.txt"), []byte(report.Picture()), 0o644))
 	if err != nil {
 		t.Error(err)
-		return
 	}
-	for name, write := range map[string]func(io.Writer) error{
-		"history.jsonl": func(w io.Writer) error { return history.Write(w, report.Ops) },
-		"picture.txt":   report.Picture,
-	} {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err == nil {
-			err = errors.Join(write(f), f.Close())
-		}
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		t.Logf("see %s", f.Name())
-	}
+	t.Logf("see %s", dir)
 }
 
 // rigs are lent to tests: starting servers takes longer than resetting them. They end with the farm.

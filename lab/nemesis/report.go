@@ -3,7 +3,6 @@ package nemesis
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -41,28 +40,25 @@ func (r *Report) Slow() (slow time.Duration) {
 // most is how many violations are printed in full.
 const most = 3
 
-// Write tells what happened in the run.
-func (r *Report) Write(w io.Writer) {
-	fmt.Fprintf(w, "%s, seed %d, %v: %v\n", r.Variant.Name, r.Seed, r.For, r.Counts())
+// String tells what happened in the run.
+func (r *Report) String() string {
+	said := fmt.Sprintf("%s, seed %d, %v: %v\n", r.Variant.Name, r.Seed, r.For, r.Counts())
 	if slow := r.Slow(); slow > 0 {
-		fmt.Fprintf(w, "the machine was slow for %v\n", slow.Round(time.Millisecond))
+		said += fmt.Sprintf("the machine was slow for %v\n", slow.Round(time.Millisecond))
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.Declared)) {
-		fmt.Fprintf(w, "declared, %d times: %s\n", r.Declared[why], why)
+		said += fmt.Sprintf("declared, %d times: %s\n", r.Declared[why], why)
 	}
-	for i, v := range r.Found {
-		if i == most {
-			fmt.Fprintf(w, "and %d more\n", len(r.Found)-most)
-			break
-		}
-		fmt.Fprintf(w, "VIOLATED %v\n", v)
+	for _, v := range r.Found[:min(len(r.Found), most)] {
+		said += fmt.Sprintf("VIOLATED %v\n", v)
 	}
+	return said
 }
 
 // Picture draws what happened to the lock of the first violation shortly before it, and what was broken then.
-func (r *Report) Picture(w io.Writer) error {
+func (r *Report) Picture() string {
 	if len(r.Found) == 0 {
-		return nil
+		return r.String()
 	}
 	shown := r.Found[0].Ops
 	key, last := shown[0].Key, shown[len(shown)-1]
@@ -87,7 +83,5 @@ func (r *Report) Picture(w io.Writer) error {
 		}
 	}
 	slices.SortStableFunc(t.Events, func(a, b lessons.Event) int { return cmp.Compare(a.At, b.At) })
-	diagram := t.Diagram(200, func(_ lessons.Style, s string) string { return s })
-	_, err := fmt.Fprintf(w, "%s, seed %d, %v\n%v\n\n%s", r.Variant.Name, r.Seed, r.For, r.Found, diagram)
-	return err
+	return r.String() + "\n" + t.Diagram(200, func(_ lessons.Style, s string) string { return s })
 }
