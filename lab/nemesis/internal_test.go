@@ -93,7 +93,7 @@ func TestSharing(t *testing.T) {
 				t.Errorf("%s is denied %q: %v, want %v", name, d, denied[d], shares)
 			}
 		}
-		if !denied["get"] || ways[strategy.WaitNotification] != shares || !ways[strategy.WaitPoll] {
+		if !denied["get getex"] || ways[strategy.WaitNotification] != shares || !ways[strategy.WaitPoll] {
 			t.Errorf("%s: denied are %v, its contenders wait in these ways: %v", name, denied, ways)
 		}
 	}

@@ -165,7 +165,7 @@ var kinds = map[string]kind{
 	"forget scripts": {place: atServer, begin: server((*rig.Node).FlushScripts)},
 	"deny": {
 		place:   atServer,
-		details: []string{"set setnx getset", "del", "get", "eval evalsha", "publish subscribe", "pexpire pexpireat pttl", "client"},
+		details: []string{"set setnx getset", "del", "get getex", "eval evalsha", "publish subscribe", "pexpire pexpireat pttl", "client"},
 		shared:  []string{"zadd", "zrem zremrangebyscore", "zrange zscore zcount zcard"},
 		begin: func(ctx context.Context, a *arena, s Step) error {
 			return a.rig.Nodes[s.Server].Deny(ctx, strings.Fields(s.Detail)...)

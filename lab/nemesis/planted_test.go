@@ -181,7 +181,7 @@ func search(t *testing.T, c nemesis.Config, property string) {
 		if i := slices.IndexFunc(last.Found, func(v history.Violation) bool { return v.Property == property }); i >= 0 {
 			t.Logf("in round %d: %v", c.Seed, last.Found[i])
 			if picture := last.Picture(); !strings.Contains(picture, "✗ ") {
-				t.Errorf("the picture is %s, want one that marks what shows it", picture)
+				t.Errorf("the picture marks nothing:\n%s", picture)
 			}
 			return
 		}

@@ -83,5 +83,5 @@ func (r *Report) Picture() string {
 		}
 	}
 	slices.SortStableFunc(t.Events, func(a, b lessons.Event) int { return cmp.Compare(a.At, b.At) })
-	return r.String() + "\n" + t.Diagram(200, func(_ lessons.Style, s string) string { return s })
+	return r.String() + "\n" + t.Diagram(400, func(_ lessons.Style, s string) string { return s })
 }
