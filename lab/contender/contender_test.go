@@ -127,7 +127,8 @@ func TestSteps(t *testing.T) {
 	s := newScene(t)
 	a, b := s.start("A"), s.start("B")
 	h := s.acquire(a)
-	if _, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock, Try: true}); !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
+	_, err := b.Acquire(s.ctx, contender.Bid{Lock: s.lock, Try: true})
+	if !errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
 		t.Errorf("B asks while A holds: %v, want ErrHeld", err)
 	}
 	late := "acquire held"

@@ -151,7 +151,9 @@ func count(seen map[string]int, ops []history.Op) {
 
 func TestWork(t *testing.T) {
 	t.Parallel()
-	for name, rules := range map[string]history.Rules{"exclusive": {}, "re-entrant": {Reentrant: true}, "permits": {Permits: 3}, "readers": {ReadWrite: true}} {
+	for name, rules := range map[string]history.Rules{
+		"exclusive": {}, "re-entrant": {Reentrant: true}, "permits": {Permits: 3}, "readers": {ReadWrite: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seen := map[string]int{}

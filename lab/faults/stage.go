@@ -98,7 +98,8 @@ func (s *Stage) prologue() {
 		for _, n := range s.rig.Nodes {
 			pools = append(pools, n.Server().Pool())
 		}
-		s.Must(locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(s.ctx, nodes) }), "the servers cannot be bootstrapped")
+		err := locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(s.ctx, nodes) })
+		s.Must(err, "the servers cannot be bootstrapped")
 	}
 	if s.column.replicas > 0 {
 		s.Must(s.victim().Replicate(s.ctx), "the server cannot be given a replica")

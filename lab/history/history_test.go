@@ -73,7 +73,8 @@ func TestEnded(t *testing.T) {
 			t.Errorf("an acquire that ends with %v is %+v, want that it gave up", err, op)
 		}
 	}
-	if acquire, renew := (Op{Kind: KindAcquire}).Ended(strategy.ErrUnknown), (Op{Kind: KindRenew}).Ended(context.Canceled); acquire.GaveUp || renew.GaveUp {
+	acquire, renew := Op{Kind: KindAcquire}.Ended(strategy.ErrUnknown), Op{Kind: KindRenew}.Ended(context.Canceled)
+	if acquire.GaveUp || renew.GaveUp {
 		t.Errorf("%+v and %+v gave up, want neither", acquire, renew)
 	}
 }

@@ -385,7 +385,8 @@ func (r *report) print() (well bool) {
 		} else {
 			well = well && chance(n, n-dead) > 0.001
 		}
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", n+equivalent, count[killed], count[timedOut], count[survived], count[notReached], equivalent, 100*rate, p.elapsed.Round(time.Second), p.dir)
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.1f %%\t%v\t  %s\n", n+equivalent, count[killed], count[timedOut],
+			count[survived], count[notReached], equivalent, 100*rate, p.elapsed.Round(time.Second), p.dir)
 		for name := range r.equivalent {
 			if r.whole && filepath.Dir(strings.Fields(name)[0]) == p.dir && !used[name] {
 				stale = append(stale, name+": listed as equivalent, but there is no such mutant")

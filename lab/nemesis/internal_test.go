@@ -130,7 +130,8 @@ func TestHinders(t *testing.T) {
 		{"redlock", Slow, "", nil},
 		{"setnxgetset", "freeze", "", nil},
 	} {
-		ops := []history.Op{{Kind: history.KindFault, Value: test.fault, Client: test.client, Start: s, End: 9 * s}, try("1.1/1"), try("2.1/1")}
+		fault := history.Op{Kind: history.KindFault, Value: test.fault, Client: test.client, Start: s, End: 9 * s}
+		ops := []history.Op{fault, try("1.1/1"), try("2.1/1")}
 		var got []string
 		for _, v := range judge(config(test.variant, 1), ops).Found {
 			got = append(got, v.Ops[0].Client)
@@ -186,7 +187,10 @@ func TestRare(t *testing.T) {
 		var ops []history.Op
 		for i := range 2 * rare {
 			name, at := fmt.Sprint(i), time.Duration(i)*ttl
-			op := history.Op{Client: name, Kind: history.KindAcquire, Key: "k", Hold: name, Start: at, End: at + 1, Result: history.OK, Deadline: at + ttl, TTL: 2 * ttl}
+			op := history.Op{
+				Client: name, Kind: history.KindAcquire, Key: "k", Hold: name, Start: at, End: at + 1, Result: history.OK,
+				Deadline: at + ttl, TTL: 2 * ttl,
+			}
 			if i < overlaps {
 				op.Deadline += ttl / 2
 			}
