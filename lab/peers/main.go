@@ -5,10 +5,9 @@
 //	go run . -reps 5 -only loop-64
 //
 // It also compares two builds of this module: the one here, and that of an earlier commit, which
-// must know the same contestants. At the end there is one table, with a line for each aim:
+// must know the same contestants. At the end there is one table of both:
 //
-//	go run . -before 1a2b3c4                  # 8 minutes
-//	go run . -before 1a2b3c4 -quick -reps 2   # one and a half, without renewals
+//	go run . -before 1a2b3c4 -only solo,loop-64 -who fairqueue
 //
 // It is a module of its own, so that users of locks do not depend on its peers. It runs on
 // Unix, and needs the Go version that the peers need. It starts its servers, and empties them.
@@ -62,7 +61,7 @@ func parse(args []string) (*flags, error) {
 	only := set.String("only", "", "scenarios, separated by commas; growth stands for all growth-…")
 	who := set.String("who", "", "contestants, separated by commas; floors are always measured")
 	set.BoolVar(&f.quick, "quick", false, "measure for a quarter of the time")
-	set.StringVar(&f.before, "before", "", "an earlier commit, whose build is compared with this one, in scenarios for that")
+	set.StringVar(&f.before, "before", "", "an earlier commit, whose build is compared with this one")
 	set.Uint64Var(&f.seed, "seed", uint64(time.Now().UnixNano()), "of the random order of contestants")
 	if err := set.Parse(args); err != nil {
 		return nil, err
@@ -77,10 +76,7 @@ func parse(args []string) (*flags, error) {
 		}
 	}
 	if f.scenarios = scenarios(); f.before != "" {
-		f.scenarios = compared()
-		if f.quick && *only == "" {
-			f.scenarios = f.scenarios[:len(f.scenarios)-1] // renewals take as long as ever
-		}
+		f.scenarios = byBoth(f.scenarios)
 	}
 	if *only == "" {
 		return f, nil

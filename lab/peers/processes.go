@@ -33,11 +33,10 @@ type job struct {
 	TTL    time.Duration // of each lock
 	Hold   time.Duration // of each lock
 	Pause  time.Duration // between a release and the next acquire
-	Write  int           // n: every n-th acquisition of a caller is to write, the others to read; 0: all are the same
-	Lot    bool          // not every n-th: each is to write with the probability of 1 in n
+	Write  int           // n: each acquisition is to write with the probability of 1 in n, else to read; 0: all are the same
 	Only   int           // the first of the callers only write, the others only read; 0: see Write
 	For    time.Duration // how long to measure; each turn, if there are such
-	Turns  int           // see interleave; of a drain: how often
+	Turns  int           // see interleave
 	Keys   string        // what the names of all locks begin with
 	AsKeys bool          // names are the keys that our locks have for them: a peer then contends for our locks
 	Rank   int           // among the processes that do the job together

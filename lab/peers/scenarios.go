@@ -29,8 +29,7 @@ type scenario struct {
 	measure            func(ctx context.Context, b *bench, who string) (values, error)
 	job                func(b *bench, who string) job // instead: what all do in turns
 	turns              int                            // how many of these there are in a repetition, each of which counts as one
-	columns            []column
-	aims               []aim // what two builds are compared by
+	columns            []column                       // in the unit of the first, two builds are compared
 }
 
 // A column is a unit, or its ratio to a base's in the same repetition.
@@ -42,13 +41,6 @@ type column struct {
 // A base is what others are divided by, repetition by repetition, and its name, which is empty if
 // nothing was measured.
 type base func(o *outcome, unit string) (name string, series []float64)
-
-// An aim is what this module wants to reach, or only what both builds are compared by: the bound is NaN.
-type aim struct {
-	who, column string // by its title
-	least       bool   // at least the bound; else at most
-	bound       float64
-}
 
 // over is the contestant of that name.
 func over(who string) base {
@@ -100,7 +92,7 @@ func kindOf(who string) kind {
 const ttl = 10 * time.Second
 
 var (
-	single = []string{"fairqueue", "fairqueue-unfenced", "luascript", "reentrant", "setnxpx", "setnxgetset"}
+	single = []string{"fairqueue", "fairqueue-unfenced", "luascript", "semaphore-1", "rwlock", "reentrant", "setnxpx", "setnxgetset"}
 	alone  = append([]string{"redsync", "bsm", "rueidislock", "rueidislock-tuned"}, single...)
 	crowd  = append([]string{
 		"redsync", "redsync-10ms", "redsync-1ms", "bsm", "bsm-exponential", "bsm-1ms", "rueidislock", "rueidislock-tuned",
@@ -129,7 +121,8 @@ func exclusive() []scenario {
 			},
 			columns: []column{
 				{"p50 ÷ raw", "p50-µs", over("raw")}, {"p50 ÷ redsync", "p50-µs", over("redsync")}, {"p50 ÷ luascript", "p50-µs", over("luascript")},
-				{"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}, {"allocations", "allocs/pair", nil}, {"requests", "requests/pair", nil},
+				{"p50, µs", "p50-µs", nil}, {"p99, µs", "p99-µs", nil}, {"allocations", "allocs/pair", nil},
+				{"requests", "requests/pair", nil}, {"server's commands", "commands/pair", nil},
 			},
 		},
 		distinctCallers(8), distinctCallers(64), distinctCallers(256),
@@ -156,7 +149,7 @@ func exclusive() []scenario {
 			name: "drain-256", title: "256 waiters once each",
 			about:   "256 goroutines wait for one lock. It is released, and the time runs until each of them has had it once (20 s at most). PING is the median round trip that all contestants of the repetition measured before they began.",
 			who:     crowd,
-			measure: measureDrain(256, 1),
+			measure: measureDrain(256),
 			columns: []column{
 				{"PINGs per waiter", "µs/waiter", ping}, {"µs per waiter ÷ best peer", "µs/waiter", bestPeer("µs/waiter", false)},
 				{"µs per waiter", "µs/waiter", nil}, {"PING, µs", "ping-µs", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
@@ -171,7 +164,7 @@ func exclusive() []scenario {
 			measure: measureLoop(2, 32, time.Millisecond),
 			columns: []column{
 				{"p50 ÷ PING", "p50-µs", ping}, {"p50, µs", "p50-µs", nil}, {"PING, µs", "ping-µs", nil}, {"crossing", "crossing/acq", nil}, {"overlaps", "overlaps", nil},
-				{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
+				{"share, %", "share-%", nil}, {"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 			},
 		},
 		{
@@ -179,7 +172,7 @@ func exclusive() []scenario {
 			about:   "As with 64 waiters in one process.",
 			who:     crowd,
 			measure: measureLoop(2, 32, 0),
-			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
+			columns: append(contended(), column{"share, %", "share-%", nil}, column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
 		},
 		nextToRedsync("redsync", "as it comes: it asks again after 50 to 250 ms"),
 		nextToRedsync("redsync-1ms", "with a pause of 1 ms between tries"),
@@ -301,13 +294,10 @@ func contended() []column {
 	}
 }
 
-// window is how long to measure; a quick run measures a quarter of it, a comparison of two builds five eighths.
+// window is how long to measure; a quick run measures a quarter of it.
 func (b *bench) window(d time.Duration) time.Duration {
-	switch {
-	case b.quick:
+	if b.quick {
 		return d / 4
-	case b.program != "":
-		return d * 5 / 8
 	}
 	return d
 }
@@ -412,13 +402,13 @@ func contention(rs []report) values {
 	return v
 }
 
-func measureDrain(waiters, times int) func(context.Context, *bench, string) (values, error) {
+func measureDrain(waiters int) func(context.Context, *bench, string) (values, error) {
 	return func(ctx context.Context, b *bench, who string) (values, error) {
-		r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, Turns: times, TTL: ttl, For: 20 * time.Second}, nil)
+		r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, TTL: ttl, For: 20 * time.Second}, nil)
 		if err != nil || r.Stuck {
 			return values{stuck: 1}, err
 		}
-		perAcquisition(r.Values, times*waiters, r)
+		perAcquisition(r.Values, waiters, r)
 		return r.Values, nil
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -24,14 +23,15 @@ func sharing() []scenario {
 	return []scenario{
 		permitsOf("permits-64", "64 callers on 8 permits", 0, "A holder releases at once, and asks again at once."),
 		permitsOf("permits-64-1ms", "64 callers on 8 permits, held for 1 ms", time.Millisecond,
-			"A holder works for 1 ms, releases, and asks again at once: 8 permits allow 8 000 acquisitions a second at most."),
-		readersOf("readers-90", "64 callers, nine in ten acquisitions to read", 10),
-		readersOf("readers-50", "64 callers, half of the acquisitions to read", 2),
+			"A holder works for 1 ms, releases, and asks again at once: 8 permits allow 8 000 acquisitions a second at most. Sleep is 8 goroutines that only work."),
+		readersOf("readers-90", "64 callers, nine in ten acquisitions to read", "one in ten acquisitions, by lot,", job{Write: 10}),
+		readersOf("readers-50", "64 callers, half of the acquisitions to read", "one in two acquisitions, by lot,", job{Write: 2}),
+		readersOf("readers-58", "58 readers and 6 writers", "6 of them always", job{Only: 6}),
 	}
 }
 
 func permitsOf(name, title string, hold time.Duration, about string) scenario {
-	return scenario{
+	s := scenario{
 		name: name, title: title,
 		about: "64 goroutines of one process want a permit each of a semaphore of 8. " + about +
 			" In use is how many permits were held on average, and at most the most that were at one time; of fairqueue, an exclusive lock, there is one.",
@@ -43,16 +43,21 @@ func permitsOf(name, title string, hold time.Duration, about string) scenario {
 			{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 		},
 	}
+	if hold > 0 {
+		s.who, s.columns = append(s.who, "sleep"), append(s.columns, column{"acq/s ÷ sleep", "acq/s", over("sleep")})
+	}
+	return s
 }
 
-func readersOf(name, title string, write int) scenario {
+func readersOf(name, title, write string, j job) scenario {
+	j.Hold = time.Millisecond
 	return scenario{
 		name: name, title: title,
-		about: fmt.Sprintf("64 goroutines of one process want one lock, each %s acquisition to write, the others to read. A holder works for 1 ms, releases, and asks again at once. "+
-			"To fairqueue, an exclusive lock, both are the same. In use is how many held the lock on average, and at most the most that did at one time. "+
-			"Overlaps are holders next to a writer: none is allowed.", map[int]string{2: "second", 10: "tenth"}[write]),
+		about: "64 goroutines of one process want one lock, " + write + " to write, the others to read. A holder works for 1 ms, releases, and asks again at once. " +
+			"To fairqueue, an exclusive lock, both are the same. In use is how many held the lock on average, and at most the most that did at one time. " +
+			"Overlaps are holders next to a writer: none is allowed.",
 		who:     []string{"rwlock", "rwlock-poll", "fairqueue"},
-		measure: measureSharing(job{Hold: time.Millisecond, Write: write}),
+		measure: measureSharing(j),
 		columns: []column{
 			{"acq/s ÷ fairqueue", "acq/s", over("fairqueue")}, {"acq/s", "acq/s", nil}, {"in use", "in-use", nil}, {"at most", "most", nil}, {"overlaps", "overlaps", nil},
 			{"readers' p99, ms", "read-p99-ms", nil}, {"writers' p99, ms", "write-p99-ms", nil},
@@ -143,16 +148,9 @@ func share(ctx context.Context, s *seat) (report, error) {
 // mixed reports whether some acquisitions are to write, and some to read.
 func (j job) mixed() bool { return j.Write > 0 || j.Only > 0 }
 
-// mode is 1 if caller i asks to read, the n-th time.
-func (j job) mode(i, n int) int {
-	reads := j.Write > 0 && n%j.Write > 0
-	if j.Lot {
-		reads = rand.IntN(j.Write) > 0
-	}
-	if j.Only > 0 {
-		reads = i >= j.Only
-	}
-	if reads {
+// mode is 1 if caller i asks to read this time.
+func (j job) mode(i int) int {
+	if j.Only > 0 && i >= j.Only || j.Write > 0 && rand.IntN(j.Write) > 0 {
 		return 1
 	}
 	return 0

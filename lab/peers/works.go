@@ -258,8 +258,8 @@ func (s *seat) contend(ctx context.Context, use func(success) error) (r report, 
 			each[i][mode] = make([]time.Duration, 0, 1<<11)
 		}
 		wg.Go(func() {
-			for n := i; !over.Load() && errs[i] == nil; n++ { // not all write at the same time
-				mode := s.mode(i, n)
+			for !over.Load() && errs[i] == nil {
+				mode := s.mode(i)
 				asked := time.Now()
 				h, err := modes[mode].acquire(ctx)
 				if err != nil {
@@ -335,7 +335,7 @@ func (s *seat) grants() (*atomic.Uint64, error) {
 	return (*atomic.Uint64)(unsafe.Pointer(&b[0])), nil
 }
 
-// drain: N waiters get the lock once each; again and again, if the job says so.
+// drain: N waiters get the lock once each.
 func drain(ctx context.Context, s *seat) (report, error) {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -345,56 +345,37 @@ func drain(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	late, cancel := context.WithTimeout(ctx, s.For)
-	defer cancel()
-	var r report
-	var each, slowest []float64
-	for range s.Turns {
-		h, err := c.mutex(s.name(0)).acquire(ctx)
-		if err != nil {
-			return report{}, err
-		}
-		errs, granted := make(chan error, s.N), make([]time.Time, s.N)
-		for i := range s.N {
-			m := c.mutex(s.name(0))
-			go func() {
-				h, err := m.acquire(ctx)
-				if granted[i] = time.Now(); err == nil {
-					err = h.Release(ctx)
-				}
-				errs <- err
-			}()
-		}
-		time.Sleep(time.Duration(50+s.N) * time.Millisecond) // all waiters stand in line
-		before, err := s.read()
-		begin := time.Now()
-		if err := errors.Join(err, h.Release(ctx)); err != nil {
-			return report{}, err
-		}
-		for range s.N {
-			select {
-			case err := <-errs:
-				if err != nil {
-					return report{}, err
-				}
-			case <-late.Done():
-				return report{Stuck: true}, nil
-			}
-		}
-		took := time.Since(begin)
-		after, err := s.read()
-		if err != nil {
-			return report{}, err
-		}
-		waits := make([]float64, s.N)
-		for i, at := range granted {
-			waits[i] = micros(at.Sub(begin))
-		}
-		each, slowest = append(each, micros(took)/float64(s.N)), append(slowest, quantile(waits, 1)/quantile(waits, 0.5))
-		r.Requests, r.Commands = r.Requests+after.requests-before.requests, r.Commands+after.commands-before.commands
+	h, err := c.mutex(s.name(0)).acquire(ctx)
+	if err != nil {
+		return report{}, err
 	}
-	r.Values = map[string]float64{"µs/waiter": quantile(each, 0.5), "max/p50": quantile(slowest, 0.5), "ping-µs": micros(ping)}
-	return r, nil
+	errs := make(chan error, s.N)
+	for range s.N {
+		m := c.mutex(s.name(0))
+		go func() { errs <- pair(ctx, m) }()
+	}
+	time.Sleep(time.Duration(50+s.N) * time.Millisecond) // all waiters stand in line
+	before, err := s.read()
+	begin, late := time.Now(), time.After(s.For)
+	if err := errors.Join(err, h.Release(ctx)); err != nil {
+		return report{}, err
+	}
+	for range s.N {
+		select {
+		case err := <-errs:
+			if err != nil {
+				return report{}, err
+			}
+		case <-late:
+			return report{Stuck: true}, nil
+		}
+	}
+	took := time.Since(begin)
+	after, err := s.read()
+	return report{
+		Requests: after.requests - before.requests, Commands: after.commands - before.commands,
+		Values: map[string]float64{"µs/waiter": micros(took) / float64(s.N), "ping-µs": micros(ping)},
+	}, err
 }
 
 // renewal: N locks are kept alive.
