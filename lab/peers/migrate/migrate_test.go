@@ -23,13 +23,23 @@ import (
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/testkit/quotes"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/luascript"
 	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
+
+// TestDocQuotes holds docs/use/migrating.md to code_test.go, which is compiled.
+func TestDocQuotes(t *testing.T) {
+	from, err := quotes.Check("../../../docs/use/migrating.md")
+	if err != nil || from["../../lab/peers/migrate/code_test.go"] != 1 {
+		t.Errorf("%v, %v, want that the one function of code_test.go is quoted", from, err)
+	}
+}
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
@@ -106,23 +116,30 @@ func (p *bsmPeer) extend(ctx context.Context) error  { return p.Refresh(ctx, ttl
 func (p *bsmPeer) release(ctx context.Context) error { return p.Release(ctx) }
 
 // ours are the strategies that exclude the peers.
-var ours = map[string]func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error){
-	"luascript": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return luascript.New(redigonode.New(poolOf(t, servers[0])), o)
+var ours = map[string]func([]driver.Node, strategy.Options) (strategy.Strategy, error){
+	"luascript":   func(n []driver.Node, o strategy.Options) (strategy.Strategy, error) { return luascript.New(n[0], o) },
+	"fairqueue":   func(n []driver.Node, o strategy.Options) (strategy.Strategy, error) { return fairqueue.New(n[0], o) },
+	"setnxpx":     func(n []driver.Node, o strategy.Options) (strategy.Strategy, error) { return setnxpx.New(n[0], o) },
+	"setnxgetset": func(n []driver.Node, o strategy.Options) (strategy.Strategy, error) { return setnxgetset.New(n[0], o) },
+	"redlock": func(n []driver.Node, o strategy.Options) (strategy.Strategy, error) {
+		return redlock.New(n, o, redlock.WithoutGuard(), redlock.WithNodeTimeout(o.OpTimeout)) // redsync's servers have no guard
 	},
-	"fairqueue": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return fairqueue.New(redigonode.New(poolOf(t, servers[0])), o)
-	},
-	"setnxpx": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		return setnxpx.New(redigonode.New(poolOf(t, servers[0])), o)
-	},
-	"redlock": func(t *testing.T, servers []*redistest.Server, o strategy.Options) (strategy.Strategy, error) {
-		var nodes []driver.Node
-		for _, s := range servers {
-			nodes = append(nodes, redigonode.New(poolOf(t, s)))
-		}
-		return redlock.New(nodes, o, redlock.WithoutGuard(), redlock.WithNodeTimeout(o.OpTimeout)) // redsync's servers have no guard
-	},
+}
+
+// opened is one of ours on the servers, whose keys are the old lock's: the names themselves.
+func opened(t *testing.T, which string, servers ...*redistest.Server) strategy.Strategy {
+	t.Helper()
+	var nodes []driver.Node
+	for _, s := range servers {
+		nodes = append(nodes, redigonode.New(poolOf(t, s)))
+	}
+	s, err := ours[which](nodes, strategy.Options{
+		TTL: ttl, OpTimeout: ttl / 3, // no attempt fails because the machine is slow
+		Key: func(name string) string { return name },
+	})
+	nilError(t, "New", err)
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 func poolOf(t *testing.T, s *redistest.Server) *redis.Pool {
@@ -133,31 +150,25 @@ func poolOf(t *testing.T, s *redistest.Server) *redis.Pool {
 
 // fleet runs f for each of ours with each of the peers, on the same key.
 func fleet(t *testing.T, f func(t *testing.T, p *pair)) {
-	for _, servers := range []int{1, 3} {
-		for own, open := range ours {
-			for theirs, make := range peers {
-				if (servers > 1) != (own == "redlock") || own == "redlock" && theirs != "redsync" {
-					continue
-				}
-				t.Run(own+" and "+theirs, func(t *testing.T) {
-					t.Parallel()
-					nodes := redistest.Nodes(t, servers)
-					key := "fleet:" + uuid.Must(uuid.NewV4()).String()
-					o := strategy.Options{TTL: ttl, OpTimeout: ttl / 3, Key: sameKey} // no attempt fails because the machine is slow
-					s, err := open(t, nodes, o)
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { s.Close() })
-					f(t, &pair{t: t, servers: nodes, key: key, lock: s.NewLock(key), s: s, open: func() peer { return make(t, nodes, key) }})
-				})
+	for _, own := range []string{"luascript", "fairqueue", "setnxpx", "redlock"} {
+		for theirs, make := range peers {
+			servers := 1
+			if own == "redlock" {
+				servers = 3
 			}
+			if servers > 1 && theirs != "redsync" {
+				continue
+			}
+			t.Run(own+" and "+theirs, func(t *testing.T) {
+				t.Parallel()
+				nodes := redistest.Nodes(t, servers)
+				key := "fleet:" + uuid.Must(uuid.NewV4()).String()
+				s := opened(t, own, nodes...)
+				f(t, &pair{t: t, servers: nodes, key: key, lock: s.NewLock(key), s: s, open: func() peer { return make(t, nodes, key) }})
+			})
 		}
 	}
 }
-
-// sameKey is the other library's key: the name itself.
-func sameKey(name string) string { return name }
 
 // A pair is a lock of ours, and the same lock as a peer takes it.
 type pair struct {
@@ -215,9 +226,9 @@ func nilError(t *testing.T, what string, err error) {
 	}
 }
 
-// TestTheyExcludeUs: we do not get what a peer holds. The error names the holder, and for how long it
-// holds. We get the lock when the peer has released it.
-func TestTheyExcludeUs(t *testing.T) {
+// TestExclusion: neither gets what the other holds, or has extended; our error names the holder, and for how long it
+// holds. A release frees the lock for the other.
+func TestExclusion(t *testing.T) {
 	fleet(t, func(t *testing.T, p *pair) {
 		x := p.open()
 		p.tries(x, true)
@@ -230,23 +241,13 @@ func TestTheyExcludeUs(t *testing.T) {
 		nilError(t, "the peer's extension", x.extend(t.Context()))
 		p.refused()
 		nilError(t, "the peer's release", x.release(t.Context()))
-		nilError(t, "our release", p.take().Release(t.Context()))
-		p.tries(x, true)
-	})
-}
 
-// TestWeExcludeThem is the other way about.
-func TestWeExcludeThem(t *testing.T) {
-	fleet(t, func(t *testing.T, p *pair) {
-		x := p.open()
 		lease := p.take()
 		p.tries(x, false)
 		nilError(t, "our extension", lease.Extend(t.Context()))
 		p.tries(x, false)
 		nilError(t, "our release", lease.Release(t.Context()))
 		p.tries(x, true)
-		nilError(t, "the peer's release", x.release(t.Context()))
-		p.take()
 	})
 }
 
@@ -267,11 +268,8 @@ func TestLateRelease(t *testing.T) {
 
 		p.expire()
 		lease = p.take()
-		if x.extend(t.Context()) == nil {
-			t.Error("the peer's late extension succeeded, want that it is refused")
-		}
-		if x.release(t.Context()) == nil {
-			t.Error("the peer's late release succeeded, want that it is refused")
+		if x.extend(t.Context()) == nil || x.release(t.Context()) == nil {
+			t.Error("the peer's late extension or release succeeded, want that both are refused")
 		}
 		nilError(t, "our extension after it", lease.Extend(t.Context()))
 		p.tries(p.open(), false)
@@ -350,15 +348,12 @@ func TestMixedFleet(t *testing.T) {
 
 // waits polls as the peers do.
 func waits(ctx context.Context, x peer) error {
-	for {
+	for ctx.Err() == nil {
 		taken, err := x.try(ctx)
 		if err != nil || !taken {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
-		}
+		time.Sleep(5 * time.Millisecond)
 	}
+	return context.Cause(ctx)
 }

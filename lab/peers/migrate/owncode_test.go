@@ -17,8 +17,6 @@ import (
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/luascript"
-	"github.com/lockstrategies/locks/setnxgetset"
-	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -88,33 +86,13 @@ func TestTwoMethods(t *testing.T) {
 	nilError(t, "Unlock of the second", s.Unlock(ctx, name))
 }
 
-// opened is a strategy on the tests' server, with the keys of an old lock.
-func opened(t *testing.T, open func(*redis.Pool, strategy.Options) (strategy.Strategy, error)) strategy.Strategy {
-	t.Helper()
-	s, err := open(poolOf(t, redistest.Shared(t)), strategy.Options{TTL: time.Minute, Key: sameKey})
-	nilError(t, "New", err)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
-func openLuascript(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-	return luascript.New(redigonode.New(p), o)
-}
-
-func openSetnxpx(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-	return setnxpx.New(redigonode.New(p), o)
-}
-
-func openSetnxgetset(p *redis.Pool, o strategy.Options) (strategy.Strategy, error) {
-	return setnxgetset.New(redigonode.New(p), o)
-}
-
 // TestConstantValue: an old lock that writes a constant and deletes blindly. Both sides exclude each other; a late DEL frees
 // the other's lock.
 func TestConstantValue(t *testing.T) {
-	for name, open := range map[string]func(*redis.Pool, strategy.Options) (strategy.Strategy, error){"luascript": openLuascript, "setnxpx": openSetnxpx} {
+	for _, name := range []string{"luascript", "setnxpx"} {
 		t.Run(name, func(t *testing.T) {
-			server, key, locks := redistest.Shared(t), "own:"+t.Name(), opened(t, open)
+			server, key := redistest.Shared(t), "own:"+t.Name()
+			locks := opened(t, name, server)
 			lock := locks.NewLock(key)
 			old := func() any { return redistest.Do(t, server, "SET", key, "1", "NX", "PX", 60_000) }
 			old()
@@ -147,7 +125,7 @@ func TestConstantValue(t *testing.T) {
 // TestStamps: setnxgetset reads stamps in milliseconds, and no others. Its own value begins with one.
 func TestStamps(t *testing.T) {
 	server, key := redistest.Shared(t), "own:"+t.Name()
-	locks := opened(t, openSetnxgetset)
+	locks := opened(t, "setnxgetset", server)
 	lock, ctx := locks.NewLock(key), t.Context()
 	now := time.Now()
 	for unit, stamp := range map[string]int64{"s": now.Add(time.Minute).Unix(), "ns": now.Add(time.Minute).UnixNano()} {
@@ -162,7 +140,7 @@ func TestStamps(t *testing.T) {
 	}
 	redistest.Do(t, server, "SET", key, now.Add(-time.Minute).UnixMilli())
 	var held *strategy.HeldError
-	if _, err := opened(t, openLuascript).NewLock(key).TryAcquire(ctx); !errors.As(err, &held) || held.TTL >= 0 {
+	if _, err := opened(t, "luascript", server).NewLock(key).TryAcquire(ctx); !errors.As(err, &held) || held.TTL >= 0 {
 		t.Errorf("luascript's TryAcquire of a stamp that has passed = %v, want held without expiry", err)
 	}
 	lease, err := lock.TryAcquire(ctx)
@@ -196,7 +174,8 @@ func untilThen(ctx context.Context, locks strategy.Strategy, then time.Time) err
 }
 
 func TestUntilThen(t *testing.T) {
-	server, locks, ctx := redistest.Shared(t), opened(t, openLuascript), t.Context()
+	server, ctx := redistest.Shared(t), t.Context()
+	locks := opened(t, "luascript", server)
 	work = func(context.Context) error { return nil }
 	then := time.Now().Add(20 * time.Hour)
 	nilError(t, "untilThen", untilThen(ctx, locks, then))
