@@ -348,12 +348,15 @@ func TestMixedFleet(t *testing.T) {
 
 // waits polls as the peers do.
 func waits(ctx context.Context, x peer) error {
-	for ctx.Err() == nil {
+	for {
 		taken, err := x.try(ctx)
 		if err != nil || !taken {
 			return err
 		}
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
-	return context.Cause(ctx)
 }
