@@ -90,23 +90,12 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return false
 	})
 	r := &Report{
-		Version: c.Version,
-		Began:   time.Now().UTC().Truncate(time.Millisecond),
-		Redis: Redis{
-			Choice:     c.Choice,
-			Kind:       string(c.Kind),
-			Version:    versions(c.Servers),
-			Addr:       c.Servers[0].Addr(),
-			Comparable: c.Kind != redistest.Embedded,
-		},
+		Version:    c.Version,
+		Began:      time.Now().UTC().Truncate(time.Millisecond),
+		Redis:      RedisOf(c.Servers, c.Kind, c.Choice),
 		Machine:    Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
 		Strategies: make([]Column, len(c.Variants)),
 		LeftOut:    leftOut,
-	}
-	if len(c.Servers) > 1 {
-		for _, s := range c.Servers {
-			r.Redis.Addrs = append(r.Redis.Addrs, s.Addr())
-		}
 	}
 	for i, v := range c.Variants {
 		r.Strategies[i] = Column{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
@@ -142,15 +131,20 @@ func bootstrapped(ctx context.Context, c Config, work func() error) error {
 	return err
 }
 
-// versions are what the servers run, each once.
-func versions(servers []*redistest.Server) string {
-	var all []string
+// RedisOf are the servers. choice says which they are, and why.
+func RedisOf(servers []*redistest.Server, kind redistest.Kind, choice string) Redis {
+	r := Redis{Choice: choice, Kind: string(kind), Addr: servers[0].Addr(), Comparable: kind != redistest.Embedded}
+	var versions []string // each once
 	for _, s := range servers {
-		if v := s.Version(); !slices.Contains(all, v) {
-			all = append(all, v)
+		if v := s.Version(); !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+		if len(servers) > 1 {
+			r.Addrs = append(r.Addrs, s.Addr())
 		}
 	}
-	return strings.Join(all, ", ")
+	r.Version = strings.Join(versions, ", ")
+	return r
 }
 
 // pingAll asks whether there are servers at all: a table of nothing but failures would

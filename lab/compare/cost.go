@@ -32,7 +32,7 @@ const (
 
 // cost counts what an uncontended lock sends to all its servers.
 func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) (*Cost, error) {
-	var m meter
+	var m Meter
 	p, err := enlist(v, servers, &m)
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ type players struct {
 	close         func() // the pools
 }
 
-func enlist(v subjects.Variant, servers []*redistest.Server, m *meter) (p *players, err error) {
-	pools, end := m.pools(servers)
+func enlist(v subjects.Variant, servers []*redistest.Server, m *Meter) (p *players, err error) {
+	pools, end := m.Pools(servers)
 	p = &players{name: freshName(), servers: servers, close: end}
 	if p.holder, err = v.New(pools, patient); err != nil {
 		end()

@@ -16,9 +16,9 @@ import (
 	"github.com/lockstrategies/locks/lab/wait"
 )
 
-// A meter counts what clients send, command by command. The server's own count
+// A Meter counts what clients send, command by command. The server's own count
 // would not do: it adds what scripts call, and on a shared server what others send.
-type meter struct {
+type Meter struct {
 	mu    sync.Mutex
 	count sent
 }
@@ -50,7 +50,7 @@ func (s *sent) each(n float64) Requests {
 }
 
 // add counts a command, and with flush what was waiting to be sent, too.
-func (m *meter) add(server int, command string, flush bool) {
+func (m *Meter) add(server int, command string, flush bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.count.commands == nil {
@@ -67,7 +67,7 @@ func (m *meter) add(server int, command string, flush bool) {
 }
 
 // take returns what was sent since it was last called.
-func (m *meter) take() sent {
+func (m *Meter) take() sent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.count
@@ -75,13 +75,16 @@ func (m *meter) take() sent {
 	return s
 }
 
+// Commands is how many were sent since it was last called.
+func (m *Meter) Commands() int64 { return sum(m.take().commands) }
+
 // standstill is how long nothing is sent, when nothing more will be: a strategy that
 // answers as soon as a quorum has may still be sending to the others.
 const standstill = 10 * time.Millisecond
 
 // settle waits until nothing has been sent for this time. One server is never behind
 // its caller.
-func (m *meter) settle(ctx context.Context, servers int) {
+func (m *Meter) settle(ctx context.Context, servers int) {
 	if servers == 1 {
 		return
 	}
@@ -115,9 +118,8 @@ func (s *sent) add(t sent) {
 	}
 }
 
-// pools are the servers' with every connection counted. They are to be closed by the
-// caller.
-func (m *meter) pools(servers []*redistest.Server) (pools []*redis.Pool, end func()) {
+// Pools are the servers' with every connection counted. The caller ends them.
+func (m *Meter) Pools(servers []*redistest.Server) (pools []*redis.Pool, end func()) {
 	for i, s := range servers {
 		pools = append(pools, m.pool(i, s.Pool()))
 	}
@@ -128,7 +130,7 @@ func (m *meter) pools(servers []*redistest.Server) (pools []*redis.Pool, end fun
 	}
 }
 
-func (m *meter) pool(server int, p *redis.Pool) *redis.Pool {
+func (m *Meter) pool(server int, p *redis.Pool) *redis.Pool {
 	return &redis.Pool{
 		MaxIdle:     p.MaxIdle,
 		IdleTimeout: p.IdleTimeout,
@@ -163,7 +165,7 @@ type fullConn interface {
 
 type meteredConn struct {
 	fullConn
-	m      *meter
+	m      *Meter
 	server int
 	unsent atomic.Bool // commands are in the buffer
 }

@@ -156,8 +156,8 @@ type handOffs struct {
 
 // round passes the lock to and fro for warm and then for d, which counts.
 func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error) {
-	var m meter
-	metered, end := m.pools(o.servers)
+	var m Meter
+	metered, end := m.Pools(o.servers)
 	defer end()
 	name := freshName()
 	defer sweep(ctx, o.servers, name)

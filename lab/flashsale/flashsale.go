@@ -28,6 +28,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/lab/compare"
 )
 
 // The sale of the article.
@@ -54,10 +55,8 @@ const (
 
 // A Way is a way to buy.
 type Way struct {
-	Name    string `json:"way"` // of a strategy, or one of those above
-	Form    Form   `json:"form,omitempty"`
-	Summary string `json:"summary"`
-	Servers int    `json:"servers"` // how many it takes
+	Name string `json:"way"` // of a strategy, or one of those above
+	Form Form   `json:"form,omitempty"`
 }
 
 func (w Way) String() string {
@@ -72,25 +71,20 @@ func isLeftOut(v subjects.Variant) bool { return v.Aside || v.Several() }
 
 // Ways returns the ways to buy, and the strategies that take more servers than there
 // are, which are left out.
-func Ways(variants []subjects.Variant, servers int) (ways, leftOut []Way) {
-	ways = []Way{{Name: NoLock, Summary: "GET, SET, RPUSH as if alone", Servers: 1}}
+func Ways(variants []subjects.Variant, servers int) (ways []Way, leftOut []compare.LeftOut) {
+	ways = []Way{{Name: NoLock}}
 	for _, form := range []Form{Blocking, NonBlocking} {
 		for _, v := range variants {
-			w := Way{Name: v.Name, Form: form, Summary: v.Summary, Servers: v.Servers}
 			switch {
 			case isLeftOut(v):
 			case v.Servers <= servers:
-				ways = append(ways, w)
+				ways = append(ways, Way{v.Name, form})
 			case form == Blocking: // reported once
-				w.Form = ""
-				leftOut = append(leftOut, w)
+				leftOut = append(leftOut, compare.LeftOut{Name: v.Name, Servers: v.Servers})
 			}
 		}
 	}
-	ways = append(ways,
-		Way{Name: Optimistic, Summary: "WATCH, GET, MULTI, SET, RPUSH, EXEC, and again if refused", Servers: 1},
-		Way{Name: AtomicScript, Summary: "one script looks and writes", Servers: 1})
-	return ways, leftOut
+	return append(ways, Way{Name: Optimistic}, Way{Name: AtomicScript}), leftOut
 }
 
 // Config says where the sale is held.
@@ -116,25 +110,14 @@ type Report struct {
 	// Interrupted: it was called off, and what is missing was not tried.
 	Interrupted bool `json:"interrupted,omitempty"`
 
-	Redis     Redis    `json:"redis"`
-	Goods     int      `json:"goods"`
-	Processes int      `json:"processes"`
-	Buyers    int      `json:"buyers"` // in all processes
-	Think     float64  `json:"think_ms"`
-	Patience  float64  `json:"patience_ms"`
-	Results   []Result `json:"results"`
-	LeftOut   []Way    `json:"left_out,omitempty"` // too few servers
-}
-
-// Redis is where it was held.
-type Redis struct {
-	Choice  string `json:"choice"` // which servers, and why
-	Kind    string `json:"kind"`
-	Version string `json:"version"`
-	Servers int    `json:"servers"`
-
-	// Comparable is false where times say nothing about a real Redis.
-	Comparable bool `json:"times_comparable"`
+	Redis     compare.Redis     `json:"redis"`
+	Goods     int               `json:"goods"`
+	Processes int               `json:"processes"`
+	Buyers    int               `json:"buyers"` // in all processes
+	Think     compare.Millis    `json:"think_ms"`
+	Patience  compare.Millis    `json:"patience_ms"`
+	Results   []Result          `json:"results"`
+	LeftOut   []compare.LeftOut `json:"left_out,omitempty"` // too few servers
 }
 
 // A Balance is what became of the goods.
@@ -156,21 +139,21 @@ type Result struct {
 	Oversold int `json:"oversold"` // those for which there were no goods
 	Left     int `json:"left"`     // goods in Redis
 
-	EmptyHanded int `json:"empty_handed"` // buyers who came when it was sold out
-	GaveUp      int `json:"gave_up"`      // buyers whose patience was over
-	Failed      int `json:"failed"`       // buyers whom an error sent away
-	Refused     int `json:"refused"`      // how often buyers had to try again
-	Attempts    int `json:"attempts"`     // how often they, or the lock for them, asked
+	GaveUp  int `json:"gave_up"` // buyers whose patience was over
+	Failed  int `json:"failed"`  // buyers whom an error sent away
+	Refused int `json:"refused"` // how often buyers had to try again
 
-	Took     float64  `json:"took_ms"` // until the last buyer left
-	Commands int64    `json:"commands"`
-	Errors   []string `json:"errors,omitempty"`
+	Took     compare.Millis `json:"took_ms"` // until the last buyer left
+	Commands int64          `json:"commands"`
+	Errors   []string       `json:"errors,omitempty"`
 }
 
 // AsWanted reports whether the goods went as this way promises.
 func (r *Result) AsWanted() bool { return r.Verdict == r.Want }
 
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func millis(d time.Duration) compare.Millis {
+	return compare.Millis(float64(d) / float64(time.Millisecond))
+}
 
 // Run holds a sale for each way. When ctx ends, the report has what is known by then,
 // is marked as interrupted, and the error is ctx's cause. Any other error means that
@@ -180,11 +163,8 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	r = &Report{
 		Version: c.Version,
 		Began:   time.Now().UTC().Truncate(time.Millisecond),
-		Redis: Redis{
-			Choice: c.Choice, Kind: string(c.Kind), Version: c.Servers[0].Version(), Servers: len(c.Servers),
-			Comparable: c.Kind != redistest.Embedded,
-		},
-		Goods: Goods, Processes: Processes, Buyers: Processes * Buyers,
+		Redis:   compare.RedisOf(c.Servers, c.Kind, c.Choice),
+		Goods:   Goods, Processes: Processes, Buyers: Processes * Buyers,
 		Think: millis(j.Think), Patience: millis(j.Patience),
 		Results: []Result{},
 	}

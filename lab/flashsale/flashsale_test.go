@@ -84,48 +84,22 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%d results, told %q, left out %v, want %d of both, and nothing left out", len(r.Results), told, r.LeftOut, len(ways))
 	}
 	for i, s := range r.Results {
-		t.Logf("%-30v %2d sold, %3d refused, %3d attempts, %5.1f ms, %4d commands", s.Way, s.Sold, s.Refused, s.Attempts, s.Took, s.Commands)
-		want := Exact
-		if s.Name == NoLock {
-			want = Oversold
+		want, sold, left := Exact, Goods, 0
+		if s.Name == NoLock { // every buyer has bought
+			want, sold, left = Oversold, all, s.Left
 		}
-		if s.Way != ways[i] || s.Want != want || s.Verdict != want || !s.AsWanted() {
-			t.Errorf("%v: %s, wanted %s, want %s of %v", s.Way, s.Verdict, s.Want, want, ways[i])
+		if s.Way != ways[i] || s.Want != want || s.Verdict != want || s.Sold != sold || s.Oversold != sold-Goods || s.Left != left || s.Left < 0 {
+			t.Errorf("%v: %+v, want %s of %v", s.Way, s, want, ways[i])
 		}
-		served := s.Sold + s.EmptyHanded
-		if served != all || s.GaveUp != 0 || s.Failed != 0 || len(s.Errors) != 0 {
-			t.Errorf("%v: %d served, %d gave up, %d failed (%q), want all %d to be served", s.Way, served, s.GaveUp, s.Failed, s.Errors, all)
+		if s.GaveUp != 0 || s.Failed != 0 || len(s.Errors) != 0 || s.Took <= 0 {
+			t.Errorf("%v: %+v, want all to be served", s.Way, s)
 		}
-		if s.Took <= 0 || s.Commands <= 0 {
-			t.Errorf("%v: took %v ms and %d commands", s.Way, s.Took, s.Commands)
+		// GET, SET and RPUSH by each; one script by each
+		if most := map[string]int64{NoLock: 3 * all, AtomicScript: all}[s.Name]; s.Commands <= 0 || most > 0 && s.Commands != most {
+			t.Errorf("%v: %d commands, want %d", s.Way, s.Commands, most)
 		}
-		if s.Name == NoLock {
-			if s.Sold != all || s.Oversold != s.Sold-Goods || s.Left < 1 {
-				t.Errorf("no lock: %d sold, %d oversold, %d left, want every buyer to have bought", s.Sold, s.Oversold, s.Left)
-			}
-			if s.Commands != 3*all {
-				t.Errorf("no lock: %d commands, want GET, SET and RPUSH by each: %d", s.Commands, 3*all)
-			}
-			continue
-		}
-		if s.Sold != Goods || s.Left != 0 || s.Oversold != 0 {
-			t.Errorf("%v: %d sold, %d left, %d oversold, want exactly %d sold", s.Way, s.Sold, s.Left, s.Oversold, Goods)
-		}
-		least := all
-		if s.Name == "fairqueue" {
-			least = Processes // most buyers are made the holder by another's release
-		}
-		switch {
-		case s.Name == AtomicScript:
-			if s.Commands != all || s.Attempts != all || s.Refused != 0 {
-				t.Errorf("atomic script: %d commands, %d attempts, %d refused, want one, one, none for each buyer", s.Commands, s.Attempts, s.Refused)
-			}
-		case s.Form == Blocking:
-			if s.Refused != 0 || s.Attempts < least {
-				t.Errorf("%v: %d refused, %d attempts, want nobody refused, and %d attempts at least", s.Way, s.Refused, s.Attempts, least)
-			}
-		case s.Refused == 0 || s.Attempts != s.Refused+all:
-			t.Errorf("%v: %d refused, %d attempts, want some refused, and each attempt refused or the buyer's last", s.Way, s.Refused, s.Attempts)
+		if refuses := s.Form == NonBlocking; s.Name != Optimistic && (s.Refused > 0) != refuses {
+			t.Errorf("%v: %d refused, want that some are: %v", s.Way, s.Refused, refuses)
 		}
 	}
 	wantNoKeys(t, servers...)
@@ -215,21 +189,14 @@ func TestVerdict(t *testing.T) {
 func TestWays(t *testing.T) {
 	variants := []subjects.Variant{{Name: "one", Servers: 1}, {Name: "aside", Servers: 1, Aside: true}, {Name: "five", Servers: 5}}
 	for servers, want := range map[int]string{
-		4: "[no lock one, blocking one, non-blocking optimistic atomic script] [five]",
+		4: "[no lock one, blocking one, non-blocking optimistic atomic script] [{five 5}]",
 		5: "[no lock one, blocking five, blocking one, non-blocking five, non-blocking optimistic atomic script] []",
 	} {
 		ways, leftOut := Ways(variants, servers)
-		if got := fmt.Sprint(names(ways), names(leftOut)); got != want {
+		if got := fmt.Sprint(ways, leftOut); got != want {
 			t.Errorf("with %d servers: %s, want %s", servers, got, want)
 		}
 	}
-}
-
-func names(ways []Way) (s []string) {
-	for _, w := range ways {
-		s = append(s, w.String())
-	}
-	return s
 }
 
 // TestInterrupted: it ends with what is known, and leaves nothing.
@@ -275,16 +242,6 @@ func TestServerDown(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), Config{Servers: []*redistest.Server{s}}); err == nil {
 		t.Error("Run() without a server = nil, want an error")
-	}
-}
-
-// TestChildEnv: a child finds its parent's servers, and nothing that says otherwise.
-func TestChildEnv(t *testing.T) {
-	s := redistest.Nodes(t, 1)
-	got := childEnv([]string{"HOME=/h", "REDIS_ADDRS=a,b", "REDIS_KIND=docker", "REDIS_SERVER=s", "REDIS_CACHE_DIR=/c"}, s)
-	want := []string{"HOME=/h", "REDIS_CACHE_DIR=/c", "REDIS_ADDRS=" + s[0].URL(), "REDIS_KIND=given"}
-	if !slices.Equal(got, want) {
-		t.Errorf("childEnv() = %q, want %q", got, want)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -40,7 +40,7 @@ type team []*child.Process
 
 func (t *team) gather(servers []*redistest.Server) error {
 	for len(*t) < Processes {
-		p, err := child.Start(child.Config{Role: role, Env: childEnv(os.Environ(), servers), CleansUp: true})
+		p, err := child.Start(child.Config{Role: role, Env: childEnv(servers), CleansUp: true})
 		if err != nil {
 			return fmt.Errorf("flashsale: starting a process: %w", err)
 		}
@@ -87,11 +87,9 @@ func (t team) sell(ctx context.Context, j job, r *Result) error {
 	err := hear(j.Patience+startLimit, func(i int) any { return &parts[i] })
 	for _, y := range parts {
 		r.Sold += y.Sold
-		r.EmptyHanded += y.EmptyHanded
 		r.GaveUp += y.GaveUp
 		r.Failed += y.Failed
 		r.Refused += y.Refused
-		r.Attempts += y.Attempts
 		r.Commands += y.Commands
 		r.Took = max(r.Took, y.Took)
 		r.Errors = append(r.Errors, y.Errors...)
@@ -99,18 +97,14 @@ func (t team) sell(ctx context.Context, j job, r *Result) error {
 	return err
 }
 
-// childEnv is the environment of a child: the servers are found there, and not among
-// its arguments, since a URL may have a password in it. Nothing else that says which
-// Redis to use is inherited: the choice is made.
-func childEnv(environ []string, servers []*redistest.Server) []string {
-	env := slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
-		return strings.HasPrefix(v, "REDIS_") && !strings.HasPrefix(v, "REDIS_CACHE_DIR=")
-	})
+// childEnv has a child find the servers in its environment, and not among its arguments, since
+// a URL may have a password in it.
+func childEnv(servers []*redistest.Server) []string {
 	var urls []string
 	for _, s := range servers {
 		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
 	}
-	return append(env, "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given))
+	return append(os.Environ(), "REDIS_ADDRS="+strings.Join(urls, ","), "REDIS_KIND="+string(redistest.Given))
 }
 
 // Child makes this process one of those of a sale, if it was started as one: it sells as its
@@ -126,13 +120,9 @@ func Child(variants ...subjects.Variant) bool {
 			return err
 		}
 		defer farm.Close()
-		var sent atomic.Int64 // commands
-		var pools []*redis.Pool
-		for _, s := range servers {
-			p := counted(s.Pool(), &sent)
-			defer p.Close()
-			pools = append(pools, p)
-		}
+		var sent compare.Meter
+		pools, end := sent.Pools(servers)
+		defer end()
 		var j job
 		for err == nil {
 			var next job
@@ -149,7 +139,7 @@ func Child(variants ...subjects.Variant) bool {
 }
 
 // work is a child's part of a sale. An error ends the child.
-func (j job) work(ctx context.Context, parent *child.Parent, pools []*redis.Pool, variants []subjects.Variant, sent *atomic.Int64) error {
+func (j job) work(ctx context.Context, parent *child.Parent, pools []*redis.Pool, variants []subjects.Variant, sent *compare.Meter) error {
 	s := &shop{pool: pools[0], job: j, goods: goodsKey(j.Sale), orders: ordersKey(j.Sale)}
 	buy, end, err := s.open(ctx, pools, variants)
 	if err != nil {
@@ -169,11 +159,10 @@ func (j job) work(ctx context.Context, parent *child.Parent, pools []*redis.Pool
 	if err := parent.Ask("ready"); err != nil {
 		return err
 	}
-	s.attempts.Store(0) // those of the warm-up
-	before := sent.Load()
+	sent.Commands() // those of the warm-up
 	r := s.sell(ctx, buy)
 	end() // and what it still has to send is sent
-	r.Commands = sent.Load() - before
+	r.Commands = sent.Commands()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -204,13 +193,7 @@ func (s *shop) open(ctx context.Context, pools []*redis.Pool, variants []subject
 	if i < 0 {
 		return nil, nil, fmt.Errorf("there is no strategy %q here", s.Way.Name)
 	}
-	o := options
-	o.Observe = func(e strategy.Event) {
-		if e.Kind == strategy.EventAttempt {
-			s.attempts.Add(1)
-		}
-	}
-	st, err := variants[i].New(pools[:variants[i].Servers], o)
+	st, err := variants[i].New(pools[:variants[i].Servers], options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -229,46 +212,4 @@ func (s *shop) open(ctx context.Context, pools []*redis.Pool, variants []subject
 		return s.nonBlocking, end, nil
 	}
 	return s.blocking, end, nil
-}
-
-// counted is a pool like p, on which the commands that are sent are counted. The server's own
-// count would not do: it adds what scripts call, and what others send.
-func counted(p *redis.Pool, sent *atomic.Int64) *redis.Pool {
-	return &redis.Pool{MaxIdle: p.MaxIdle, IdleTimeout: p.IdleTimeout, DialContext: func(ctx context.Context) (redis.Conn, error) {
-		conn, err := p.DialContext(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return countedConn{conn.(fullConn), sent}, nil
-	}}
-}
-
-// fullConn is all that redigo's own connections can do.
-type fullConn interface {
-	redis.ConnWithTimeout
-	redis.ConnWithContext
-}
-
-type countedConn struct {
-	fullConn
-	sent *atomic.Int64
-}
-
-func (c countedConn) sends(cmd string) fullConn {
-	if cmd != "" { // redigo's way to flush and read
-		c.sent.Add(1)
-	}
-	return c.fullConn
-}
-
-func (c countedConn) Send(cmd string, args ...any) error { return c.sends(cmd).Send(cmd, args...) }
-
-func (c countedConn) Do(cmd string, args ...any) (any, error) { return c.sends(cmd).Do(cmd, args...) }
-
-func (c countedConn) DoWithTimeout(limit time.Duration, cmd string, args ...any) (any, error) {
-	return c.sends(cmd).DoWithTimeout(limit, cmd, args...)
-}
-
-func (c countedConn) DoContext(ctx context.Context, cmd string, args ...any) (any, error) {
-	return c.sends(cmd).DoContext(ctx, cmd, args...)
 }

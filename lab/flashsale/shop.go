@@ -24,9 +24,8 @@ type shop struct {
 	goods, orders string        // the keys of how many are left, and of the list of those who have bought
 	lock          strategy.Lock // nil: of no use for this way of buying
 
-	looking  sync.WaitGroup // buyers who have not looked yet
-	attempts atomic.Int64
-	refused  atomic.Int64
+	looking sync.WaitGroup // buyers who have not looked yet
+	refused atomic.Int64
 }
 
 // A buyer's way ends with sold, or without: then it is sold out, or err says why
@@ -68,7 +67,6 @@ func (s *shop) lookAndBuy(ctx context.Context, buyer string, think func()) (sold
 // noLock is what goes wrong. So that it does not depend on luck, a buyer thinks until
 // all others of its process have looked, too.
 func (s *shop) noLock(ctx context.Context, buyer string) (bool, error) {
-	s.attempts.Add(1)
 	looked := sync.OnceFunc(s.looking.Done)
 	defer looked() // also by who could not look: the others wait
 	return s.lookAndBuy(ctx, buyer, func() {
@@ -148,7 +146,6 @@ func (s *shop) optimistic(ctx context.Context, buyer string) (bool, error) {
 	}
 	defer conn.Close() // unwatches
 	for {
-		s.attempts.Add(1)
 		if _, err := redis.DoContext(conn, ctx, "WATCH", s.goods); err != nil {
 			return false, err
 		}
@@ -178,7 +175,6 @@ func (s *shop) atomicScript(ctx context.Context, buyer string) (bool, error) {
 		return false, err
 	}
 	defer conn.Close()
-	s.attempts.Add(1)
 	return redis.Bool(buyScript.Do(conn, s.goods, s.orders, buyer))
 }
 
@@ -192,10 +188,10 @@ func (s *shop) sell(ctx context.Context, buy buying) (r Result) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case err == nil && sold:
-			r.Sold++
 		case err == nil:
-			r.EmptyHanded++
+			if sold { // else it was sold out
+				r.Sold++
+			}
 		case errors.Is(err, errPatience):
 			r.GaveUp++
 		default:
@@ -212,6 +208,6 @@ func (s *shop) sell(ctx context.Context, buy buying) (r Result) {
 	}
 	all.Wait()
 	r.Took = millis(time.Since(began))
-	r.Attempts, r.Refused = int(s.attempts.Load()), int(s.refused.Load())
+	r.Refused = int(s.refused.Load())
 	return r
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
@@ -98,7 +97,7 @@ func (s *Stage) flashSale() {
 		s.Cannot("the sale: %w", err)
 	}
 	t := Table{
-		Title: fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes", time.Duration(r.Think*float64(time.Millisecond))),
+		Title: fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes", r.Think.Duration()),
 		Head:  []string{"", "sold", "oversold", "told to retry", "time", "commands"},
 	}
 	for _, y := range r.Results {

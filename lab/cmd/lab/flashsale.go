@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
@@ -84,8 +82,10 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 		},
 	})
 	p.end()
-	if e := s.show(stdout, report); e != nil {
-		return errors.Join(err, e)
+	if s.json {
+		err = errors.Join(err, printJSON(stdout, report))
+	} else {
+		io.WriteString(stdout, renderSale(report, lookOf(stdout)))
 	}
 	if err != nil {
 		return s.gaveUp(ctx, err)
@@ -95,15 +95,6 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 
 // saleCost is about what one sale takes. It serves for progress alone.
 const saleCost = 250 * time.Millisecond
-
-// show prints the report, in one of two ways.
-func (s *sale) show(w io.Writer, r *flashsale.Report) error {
-	if s.json {
-		return printJSON(w, r)
-	}
-	_, err := io.WriteString(w, renderSale(r, lookOf(w)))
-	return err
-}
 
 // saleVerdict is an error if the goods went otherwise than the ways promise.
 func saleVerdict(r *flashsale.Report) error {
@@ -119,181 +110,68 @@ func saleVerdict(r *flashsale.Report) error {
 	return nil
 }
 
-// renderSale is the report for people: a table, what became of the goods, and what to
-// do in earnest.
+// renderSale is the report for people: a table, and what to do in earnest.
 func renderSale(r *flashsale.Report, l look) string {
 	if len(r.Results) == 0 {
 		return "" // nothing to show
 	}
-	var b strings.Builder
-	b.WriteString(l.paint(fmt.Sprintf("FLASH SALE: %d goods, %d buyers at once, in %d processes", r.Goods, r.Buyers, r.Processes), text.Bold) + "\n\n")
-	if r.Interrupted {
-		b.WriteString(l.paint("!!! INTERRUPTED: what is missing was not tried.", text.Bold, text.FgYellow) + "\n\n")
-	}
-	if !r.Redis.Comparable {
-		b.WriteString(l.paint("!!! THE TIMES ARE NOT COMPARABLE: this is the embedded imitation of Redis.", text.Bold, text.FgRed) + "\n\n")
-	}
-	b.WriteString(saleTable(r, l) + "\n")
-	b.WriteString(l.prose("", saleLegend(r)) + "\n")
-	for _, s := range r.Results {
-		if !s.AsWanted() {
-			b.WriteString(l.prose("!!! ", unexpected(s)) + "\n")
+	s := warn(!r.Redis.Comparable, r.Interrupted, l) + saleTable(r, l) + "\n" + l.prose("", saleLegend(r)) + "\n"
+	for _, x := range r.Results {
+		if !x.AsWanted() {
+			s += l.prose("!!! ", unexpected(x)) + "\n"
 		}
 	}
-	for _, s := range saleOutcome(r) {
-		b.WriteString(l.prose("", s))
+	if len(r.LeftOut) > 0 {
+		s += l.prose("", tooFew(r.LeftOut)) + "\n"
 	}
-	if s := saleAdvice(r); s != "" {
-		b.WriteString("\n" + l.prose("→ ", s))
+	if !r.Interrupted {
+		s += l.prose("→ ", "A real flash sale should use the one atomic script and no lock: nobody waits, nobody tries twice, and each buyer costs one command.")
 	}
-	return b.String()
+	return s
 }
 
-// saleTable has a line for each way, under the form that it has.
+// saleTable has a line for each way.
 func saleTable(r *flashsale.Report, l look) string {
-	t := newTable()
-	head := table.Row{"", "sold", "left", "refused", "tries", "time", "commands"}
-	gaveUp := slices.ContainsFunc(r.Results, func(s flashsale.Result) bool { return s.GaveUp > 0 })
-	if gaveUp {
-		head = append(head, "gave up")
-	}
-	t.AppendHeader(head)
-	var configs []table.ColumnConfig
-	for i := range head[1:] {
-		configs = append(configs, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(configs)
+	head := []string{"", "lock", "sold", "left", "refused", "time", "commands"}
+	var rows [][]string
 	for _, s := range r.Results {
-		line := table.Row{s.Name, fmt.Sprintf("%d %s", s.Sold, saleMark(s, l)), s.Left, s.Refused, s.Attempts, compare.Micros(1000 * s.Took), s.Commands}
-		if gaveUp {
-			line = append(line, s.GaveUp)
+		mark := l.paint("!", text.FgRed)
+		switch s.Verdict {
+		case flashsale.Exact:
+			mark = l.paint("✓", text.FgGreen)
+		case flashsale.Oversold:
+			mark = l.paint("✗", text.FgRed)
 		}
-		t.AppendRow(line)
-	}
-
-	// The forms' titles run over the columns, so they are put in afterwards.
-	var b strings.Builder
-	title := ""
-	for i, line := range strings.Split(t.Render(), "\n") {
-		if n := i - 2; n >= 0 { // after the header, and the line under it
-			if of := sectionOf(r.Results[n].Way); of != title {
-				if title != "" {
-					b.WriteString("\n")
-				}
-				title = of
-				b.WriteString(l.paint(title, text.Bold) + "\n")
-			}
+		refused := fmt.Sprint(s.Refused)
+		if s.GaveUp > 0 {
+			refused = fmt.Sprintf("%d gave up, %d", s.GaveUp, s.Refused)
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		rows = append(rows, []string{
+			s.Name, string(s.Form), fmt.Sprintf("%d %s", s.Sold, mark), fmt.Sprint(s.Left), refused,
+			compare.Micros(1000 * float64(s.Took)), fmt.Sprint(s.Commands),
+		})
 	}
-	return b.String()
+	title := fmt.Sprintf("FLASH SALE: %d goods, %d buyers at once, in %d processes", r.Goods, r.Buyers, r.Processes)
+	return drawTable(title, head, rows, func(column int) bool { return column > 1 }, l)
 }
 
 // unexpected says what became of a sale that did not go as its way promises.
 func unexpected(s flashsale.Result) string {
-	words := fmt.Sprintf("%v: NOT EXPECTED: %s, wanted %s", s.Way, s.Verdict, s.Want)
+	words := []string{fmt.Sprintf("%v: NOT EXPECTED: %s, wanted %s", s.Way, s.Verdict, s.Want)}
 	if s.Failed > 0 {
-		words += fmt.Sprintf("; %d buyers failed", s.Failed)
+		words = append(words, fmt.Sprintf("%d buyers failed", s.Failed))
 	}
-	for _, e := range s.Errors {
-		words += "; " + e
-	}
-	return words + "."
-}
-
-func sectionOf(w flashsale.Way) string {
-	switch {
-	case w.Form == flashsale.Blocking:
-		return "BLOCKING LOCK: a buyer waits for it"
-	case w.Form == flashsale.NonBlocking:
-		return "NON-BLOCKING LOCK: a refused buyer comes back a little later"
-	case w.Name == flashsale.NoLock:
-		return "NO LOCK: each buyer acts as if alone"
-	}
-	return "CHECKED BY REDIS: no lock needed"
-}
-
-// saleMark is the verdict in one character.
-func saleMark(s flashsale.Result, l look) string {
-	switch s.Verdict {
-	case flashsale.Exact:
-		return l.paint("✓", text.FgGreen)
-	case flashsale.Oversold:
-		return l.paint("✗", text.FgRed)
-	}
-	return l.paint("!", text.FgRed)
+	return strings.Join(append(words, s.Errors...), "; ") + "."
 }
 
 // saleLegend says what was done, and what the columns are.
 func saleLegend(r *flashsale.Report) string {
-	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	return fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes. With no lock it thinks until all of its process have looked, "+
 		"so that overselling is no matter of luck; the script looks and writes at once. "+
+		"lock: a buyer waits for a blocking lock; refused by a non-blocking one, it comes back a little later. "+
 		"sold: orders in Redis (✓ as many as goods, ✗ oversold). left: goods in Redis. "+
 		"refused: how often buyers had to try again; one who gets nowhere for %v gives up. "+
 		"A shop whose refused buyers went home instead might keep goods that they wanted. "+
-		"tries: how often buyers, or their locks, asked Redis; fewer than buyers where a process hands its lock from one buyer to the next without asking. "+
 		"commands: what they sent, once connected.",
-		ms(r.Think), ms(r.Patience))
-}
-
-// saleOutcome says in words what became of the goods.
-func saleOutcome(r *flashsale.Report) (words []string) {
-	locks, exact := 0, 0
-	for _, s := range r.Results {
-		if s.Form != "" {
-			locks++
-			if s.Verdict == flashsale.Exact {
-				exact++
-			}
-		}
-		if s.Name == flashsale.NoLock && s.Oversold > 0 {
-			words = append(words, fmt.Sprintf("OVERSOLD with no lock: %d orders for %d goods, and %d still on the books.", s.Sold, r.Goods, s.Left))
-		}
-	}
-	switch {
-	case locks > 0 && exact == locks:
-		tried := ", blocking and non-blocking"
-		if r.Interrupted {
-			tried = " that was tried"
-		}
-		words = append(words, fmt.Sprintf("EXACT with every lock%s: %d orders, no goods left.", tried, r.Goods))
-	case locks > 0:
-		words = append(words, fmt.Sprintf("EXACT with %d of %d locks only.", exact, locks))
-	}
-	for _, w := range r.LeftOut {
-		words = append(words, fmt.Sprintf("LEFT OUT: %s takes %d servers, and %d %s given.", w.Name, w.Servers, r.Redis.Servers, plural(r.Redis.Servers, "was", "were")))
-	}
-	return words
-}
-
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return one
-	}
-	return more
-}
-
-// saleAdvice is the honest conclusion, with the figures of this run.
-func saleAdvice(r *flashsale.Report) string {
-	var script, quickest *flashsale.Result
-	for i := range r.Results {
-		s := &r.Results[i]
-		switch {
-		case !s.AsWanted():
-		case s.Name == flashsale.AtomicScript:
-			script = s
-		case s.Form != "" && (quickest == nil || s.Took < quickest.Took):
-			quickest = s
-		}
-	}
-	if script == nil || quickest == nil {
-		return ""
-	}
-	s := "A real flash sale should use the one atomic script and no lock: nobody waits, nobody tries twice, and each buyer costs one command"
-	if !r.Redis.Comparable {
-		return s + "."
-	}
-	return s + fmt.Sprintf(" (here %d in %s; the quickest lock, %v, took %d in %s, as only one buyer at a time may think).",
-		script.Commands, compare.Micros(1000*script.Took), quickest.Way, quickest.Commands, compare.Micros(1000*quickest.Took))
+		r.Think.Duration(), r.Patience.Duration())
 }

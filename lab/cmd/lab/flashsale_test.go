@@ -16,6 +16,7 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	testverdict "github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
@@ -40,7 +41,7 @@ func TestFlashsaleJSON(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, out)
 	}
 	ways, leftOut := flashsale.Ways(subjects.All(), 1)
-	if len(r.Results) != len(ways) || len(r.LeftOut) != len(leftOut) || r.Redis.Servers != 1 || r.Redis.Kind != "given" {
+	if len(r.Results) != len(ways) || len(r.LeftOut) != len(leftOut) || len(r.Redis.Addrs) > 0 || r.Redis.Kind != "given" {
 		t.Errorf("%d results, %d left out, on %+v, want %d and %d", len(r.Results), len(r.LeftOut), r.Redis, len(ways), len(leftOut))
 	}
 	for _, res := range r.Results {
@@ -115,65 +116,34 @@ func wantSwept(t *testing.T, conn redis.Conn) {
 	}
 }
 
-// fixedSale is a report with one of everything. Its figures are made up.
-func fixedSale() *flashsale.Report {
-	result := func(name string, f flashsale.Form, sold, left, refused, tries int, ms float64, commands int64) flashsale.Result {
-		r := flashsale.Result{
-			Way: flashsale.Way{Name: name, Form: f, Summary: "made up", Servers: 1}, Verdict: flashsale.Exact, Want: flashsale.Exact,
-			Sold: sold, Left: left, EmptyHanded: 30 - sold, Refused: refused, Attempts: tries, Took: ms, Commands: commands,
-		}
-		if r.Oversold = max(0, sold-10); r.Oversold > 0 {
-			r.Verdict = flashsale.Oversold
-		}
-		return r
+// TestRenderSale: of a report that is made up.
+func TestRenderSale(t *testing.T) {
+	result := func(name string, f flashsale.Form, v flashsale.Balance, sold, left int, ms compare.Millis) flashsale.Result {
+		return flashsale.Result{Way: flashsale.Way{Name: name, Form: f}, Verdict: v, Want: flashsale.Exact, Sold: sold, Left: left, Refused: 107, Took: ms, Commands: 12345}
 	}
-	noLock := result(flashsale.NoLock, "", 30, 8, 0, 30, 4.567, 90)
+	noLock := result(flashsale.NoLock, "", flashsale.Oversold, 30, 8, 4.567)
 	noLock.Want = flashsale.Oversold
-	return &flashsale.Report{
-		Version: "v0.1.0", Began: time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC),
-		Redis: flashsale.Redis{Choice: "redis: a server", Kind: "given", Version: "Redis 7.0.15", Servers: 1, Comparable: true},
-		Goods: 10, Processes: 2, Buyers: 30, Think: 2, Patience: 20_000,
+	sale := flashsale.Report{
+		Redis: compare.Redis{Comparable: true}, Goods: 10, Processes: 2, Buyers: 30, Think: 2, Patience: 20_000,
 		Results: []flashsale.Result{
 			noLock,
-			result("setnxgetset-serv-stack", flashsale.Blocking, 10, 0, 0, 1234, 1234.5, 12345),
-			result("luascript", flashsale.Blocking, 10, 0, 0, 85, 85.5, 169),
-			result("setnxgetset-serv-stack", flashsale.NonBlocking, 10, 0, 1234, 1264, 2345.6, 12345),
-			result("luascript", flashsale.NonBlocking, 10, 0, 107, 137, 205, 217),
-			result(flashsale.Optimistic, "", 10, 0, 245, 275, 33.7, 1590),
-			result(flashsale.AtomicScript, "", 10, 0, 0, 30, 0.63, 30),
+			result("setnxgetset-serv-stack", flashsale.Blocking, flashsale.Exact, 10, 0, 1234.5),
+			result("luascript", flashsale.NonBlocking, flashsale.Exact, 10, 0, 205),
+			result(flashsale.AtomicScript, "", flashsale.Exact, 10, 0, 0.63),
 		},
-		LeftOut: []flashsale.Way{{Name: "redlock", Summary: "made up", Servers: 5}},
+		LeftOut: []compare.LeftOut{{Name: "redlock", Servers: 5}},
 	}
-}
-
-func TestRenderSale(t *testing.T) {
-	wrong := fixedSale()
-	wrong.Results[2].Sold, wrong.Results[2].Oversold, wrong.Results[2].Verdict = 12, 2, flashsale.Oversold
-	w := &wrong.Results[4]
-	w.Sold, w.Left, w.GaveUp, w.Failed, w.Verdict = 7, 3, 20, 3, flashsale.Wrong
-	w.Errors = []string{`lock "x": held`, "out of patience"}
-	interrupted := fixedSale()
-	interrupted.Interrupted, interrupted.Results = true, interrupted.Results[:2]
-	embedded := fixedSale()
-	embedded.Redis.Comparable = false
-	for name, c := range map[string]struct {
-		r *flashsale.Report
-		l look
-	}{
-		"sale":             {fixedSale(), look{width: 80}},
-		"sale-wrong":       {wrong, look{width: 80}},
-		"sale-interrupted": {interrupted, look{width: 80}},
-		"sale-embedded":    {embedded, look{width: 80}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			wantRendered(t, name, renderSale(c.r, c.l), c.l)
-		})
-	}
-	if err := saleVerdict(fixedSale()); err != nil {
-		t.Errorf("saleVerdict() = %v, want nil", err)
-	}
-	if err := saleVerdict(wrong); err == nil {
-		t.Error("saleVerdict() of what went wrong = nil, want an error")
+	wrong := sale
+	wrong.Interrupted, wrong.Redis.Comparable = true, false
+	failed := result("luascript", flashsale.NonBlocking, flashsale.Wrong, 7, 3, 2345.6)
+	failed.GaveUp, failed.Failed, failed.Errors = 20, 3, []string{`lock "x": held`, "out of patience"}
+	wrong.Results = []flashsale.Result{noLock, result("luascript", flashsale.Blocking, flashsale.Oversold, 12, 0, 85.5), failed}
+	for name, r := range map[string]*flashsale.Report{"sale": &sale, "sale-wrong": &wrong} {
+		l := look{width: 80}
+		wantRendered(t, name, renderSale(r, l), l)
+		if err := saleVerdict(r); (err != nil) != (r == &wrong) {
+			t.Errorf("saleVerdict() of %s = %v", name, err)
+		}
 	}
 	if got := renderSale(&flashsale.Report{Interrupted: true}, look{width: 80}); got != "" {
 		t.Errorf("renderSale() of what was interrupted at once = %q, want nothing", got)

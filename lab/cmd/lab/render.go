@@ -76,7 +76,7 @@ func render(r *compare.Report, l look) string {
 	}
 	b.WriteString(l.prose("", fmt.Sprintf("%s · %d CPUs · %s/%s · %s · locks %s",
 		server, r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go, r.Version)) + "\n")
-	warning := warn(r, l)
+	warning := warn(!r.Redis.Comparable && r.Method.Each > 0, r.Interrupted, l)
 	b.WriteString(warning)
 
 	var notes compare.Notes
@@ -98,7 +98,7 @@ func render(r *compare.Report, l look) string {
 }
 
 // warn says loudly what the figures are not.
-func warn(r *compare.Report, l look) string {
+func warn(imitation, interrupted bool, l look) string {
 	var s string
 	shout := func(words string, c text.Color) {
 		for line := range strings.Lines(l.prose("!!! ", words)) {
@@ -106,10 +106,10 @@ func warn(r *compare.Report, l look) string {
 		}
 		s += "\n"
 	}
-	if !r.Redis.Comparable && r.Method.Each > 0 {
+	if imitation {
 		shout("THE TIMINGS ARE NOT COMPARABLE: this is the embedded imitation of Redis, inside this very process. They say nothing about a real one, nor about which strategy is faster there.", text.FgRed)
 	}
-	if r.Interrupted {
+	if interrupted {
 		shout("INTERRUPTED: what is missing, and what has a ·, was not looked at.", text.FgYellow)
 	}
 	return s
