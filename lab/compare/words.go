@@ -25,11 +25,51 @@ func (v Rating) Meaning() string {
 	return "not looked at"
 }
 
-// Verdicts are all that there are, in the order of a legend.
-func Verdicts() []Rating { return []Rating{Kept, Weak, Absent, Failed, Unclear, Unknown} }
+// A Grid is the guarantees as a table with a column for each strategy, and what was seen where one lacks them.
+type Grid struct {
+	Rows   []GridRow
+	Notes  []Note
+	Legend []Rating // that are in it
+}
 
-// Notes are what was seen where a mark is ✗ or !, each told once.
-type Notes []Note
+// A GridRow is a guarantee.
+type GridRow struct {
+	Title      string
+	Properties []Property // that it consists of, of the first strategy
+	Cells      []GridCell
+}
+
+// A GridCell is what the suite said. Note is the number of what was seen, from 1; 0: there is none.
+type GridCell struct {
+	Rating
+	Note int
+}
+
+// Grid is the table of guarantees. A row that nobody was asked for is left out.
+func (r *Report) Grid() (g Grid) {
+	if len(r.Strategies) == 0 {
+		return g
+	}
+	seen := map[Rating]bool{}
+	for i, first := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered as they are read
+		row, known := GridRow{Title: first.Title, Properties: first.Properties}, false
+		for _, s := range r.Strategies {
+			c := GridCell{Rating: s.Guarantees[i].Verdict}
+			if c.Rating == Weak || c.Rating == Failed {
+				c.Note = g.number(s.Guarantees[i], s.Name)
+			}
+			known = known || c.Rating != Unknown
+			seen[c.Rating] = true
+			row.Cells = append(row.Cells, c)
+		}
+		if known {
+			g.Rows = append(g.Rows, row)
+		}
+	}
+	all := []Rating{Kept, Weak, Absent, Failed, Unclear, Unknown}
+	g.Legend = slices.DeleteFunc(all, func(v Rating) bool { return !seen[v] })
+	return g
+}
 
 // A Note is what was seen of some strategies.
 type Note struct {
@@ -38,15 +78,13 @@ type Note struct {
 	Failed     bool // it was not expected
 	Why        []string
 	Seen       string
-
-	about string // of which two are the same
 }
 
-// Number returns the note's number for what was seen of a strategy; the first is 1.
-func (ns *Notes) Number(g Guarantee, who string) int {
-	n := Note{Strategies: []string{who}, Failed: g.Verdict == Failed}
-	for _, p := range g.Properties {
-		if p.Verdict != g.Verdict {
+// number is that of the note on what was seen of a strategy. What is expected is told once, for all of which it was seen.
+func (g *Grid) number(of Guarantee, who string) int {
+	n := Note{Strategies: []string{who}, Failed: of.Verdict == Failed}
+	for _, p := range of.Properties {
+		if p.Verdict != of.Verdict {
 			continue
 		}
 		n.Properties = append(n.Properties, p.Name)
@@ -57,18 +95,14 @@ func (ns *Notes) Number(g Guarantee, who string) int {
 			n.Seen = Sentence(p.Evidence)
 		}
 	}
-	n.about = fmt.Sprint(n.Properties, n.Why)
-	if n.Failed {
-		n.about += who // not expected: each is to be read
-	}
-	for i, m := range *ns {
-		if m.about == n.about {
-			(*ns)[i].Strategies = append(m.Strategies, who)
+	for i, m := range g.Notes {
+		if !n.Failed && !m.Failed && slices.Equal(m.Properties, n.Properties) && slices.Equal(m.Why, n.Why) {
+			g.Notes[i].Strategies = append(m.Strategies, who)
 			return i + 1
 		}
 	}
-	*ns = append(*ns, n)
-	return len(*ns)
+	g.Notes = append(g.Notes, n)
+	return len(g.Notes)
 }
 
 // String tells it in a sentence or two.
@@ -92,69 +126,106 @@ func Sentence(s string) string {
 	return s
 }
 
-// Words is "2: GET, DEL", and for several servers that are all asked alike and at
+// words is "2: GET, DEL", and for several servers that are all asked alike and at
 // the same time "1 ×5: EVALSHA". For other requests it gives sums.
-func (r Requests) Words(servers int) string {
-	each, head := 1.0, ThreeDigits(r.RoundTrips)
+func (r Requests) words(servers int) string {
+	each, head := 1.0, threeDigits(r.RoundTrips)
 	if servers > 1 {
 		each = float64(servers)
 		alike := r.RoundTrips == each*float64(r.InTurn) &&
 			!slices.ContainsFunc(r.Commands, func(c Commands) bool { return math.Mod(c.Times, each) != 0 })
 		if head = fmt.Sprintf("%d ×%d", r.InTurn, servers); !alike {
-			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, ThreeDigits(r.RoundTrips))
+			each, head = 1, fmt.Sprintf("%d, %s in all", r.InTurn, threeDigits(r.RoundTrips))
 		}
 	}
 	var names []string
 	for _, c := range r.Commands {
 		name := c.Name
 		if c.Times != each {
-			name = ThreeDigits(c.Times/each) + " " + name
+			name = threeDigits(c.Times/each) + " " + name
 		}
 		names = append(names, name)
 	}
 	return head + ": " + strings.Join(names, ", ")
 }
 
-// A Timing is a table of what was timed, with a row for each strategy.
-type Timing struct {
-	Of    string // the measurement, as failures name it
-	Title string
-	About string
-	Head  []string
-	Cells func(Column) []string // nil: it was not measured
+// A Table is what was counted or timed. A row is a strategy's name, and its cells.
+type Table struct {
+	Of, Title, About string // Of: the measurement, as failures name it
+	Note             string // how to read it, where it has to be said
+	Words            bool   // the cells are words, and not numbers
+	Head             []string
+	Rows             [][]string
 }
 
-// Timings are the tables of times and rates.
-func (r *Report) Timings() []Timing {
+// Tables are those in which something was measured.
+func (r *Report) Tables() (all []Table) {
 	var contenders []string
 	for _, n := range r.Method.Contenders {
 		contenders = append(contenders, strconv.Itoa(n)+" contending")
 	}
-	return []Timing{
-		{MeasuringSolo, "One caller", "acquire and release", []string{"p50", "p99", "p50 in PINGs"}, func(s Column) []string {
-			if s.Solo == nil {
-				return nil
-			}
-			return []string{Micros(s.Solo.P50), Micros(s.Solo.P99), ThreeDigits(s.Solo.PerPing)}
-		}},
-		{MeasuringHandOff, "Hand-off", fmt.Sprintf("release → grant to another process, hold %v", r.Method.Hold.Duration()),
-			[]string{"p50", "p99", "p50 in PINGs", "commands for each"}, func(s Column) []string {
+	const none = "·"
+	for _, t := range []struct {
+		Table
+		cells func(Column) []string // nil: it was not measured
+	}{
+		{Table{Of: MeasuringCost, Title: "Requests", About: "while nobody contends", Words: true, Head: []string{"acquire", "release", "refused try", "keys left"},
+			Note: "2: GET, DEL is two round trips, one after another, with these commands. 1 ×5: EVALSHA is one round trip to each of five servers, all at the same time."},
+			func(s Column) []string {
+				if s.Cost == nil {
+					return nil
+				}
+				left := none
+				if s.Cost.KeysLeft != nil {
+					left = strconv.Itoa(*s.Cost.KeysLeft)
+				}
+				return []string{s.Cost.Acquire.words(s.Servers), s.Cost.Release.words(s.Servers), s.Cost.HeldTry.words(s.Servers), left}
+			}},
+		{Table{Of: MeasuringSolo, Title: "One caller", About: "acquire and release", Head: []string{"p50", "p99", "p50 in PINGs"}},
+			func(s Column) []string {
+				if s.Solo == nil {
+					return nil
+				}
+				return []string{Micros(s.Solo.P50), Micros(s.Solo.P99), threeDigits(s.Solo.PerPing)}
+			}},
+		{Table{Of: MeasuringHandOff, Title: "Hand-off", About: fmt.Sprintf("release → grant to another process, hold %v", r.Method.Hold.Duration()),
+			Head: []string{"p50", "p99", "p50 in PINGs", "commands for each"}},
+			func(s Column) []string {
 				if s.HandOff == nil {
 					return nil
 				}
-				return []string{Micros(s.HandOff.P50), Micros(s.HandOff.P99), ThreeDigits(s.HandOff.PerPing), ThreeDigits(s.HandOff.Commands)}
+				return []string{Micros(s.HandOff.P50), Micros(s.HandOff.P99), threeDigits(s.HandOff.PerPing), threeDigits(s.HandOff.Commands)}
 			}},
-		{MeasuringContention, "Contention", "acquisitions per second · fairness", contenders, func(s Column) []string {
-			if len(s.Contention) == 0 {
-				return nil
+		{Table{Of: MeasuringContention, Title: "Contention", About: "acquisitions per second · fairness", Head: contenders},
+			func(s Column) []string {
+				if len(s.Contention) == 0 {
+					return nil
+				}
+				cells := slices.Repeat([]string{none}, len(contenders))
+				for i, c := range s.Contention {
+					cells[i] = fmt.Sprintf("%s · %.2f", rate(c.PerSecond), c.Jain)
+				}
+				return cells
+			}},
+	} {
+		known := false
+		for _, s := range r.Strategies {
+			cells := t.cells(s)
+			switch {
+			case cells == nil && s.failed(t.Of):
+				cells, known = slices.Repeat([]string{"failed"}, len(t.Head)), true
+			case cells == nil:
+				cells = slices.Repeat([]string{none}, len(t.Head))
+			default:
+				known = true
 			}
-			cells := slices.Repeat([]string{"·"}, len(contenders))
-			for i, c := range s.Contention {
-				cells[i] = fmt.Sprintf("%s · %.2f", Rate(c.PerSecond), c.Jain)
-			}
-			return cells
-		}},
+			t.Rows = append(t.Rows, append([]string{s.Name}, cells...))
+		}
+		if known {
+			all = append(all, t.Table)
+		}
 	}
+	return all
 }
 
 // How returns how the times were measured, and how far to trust them; nothing where there are none.
@@ -190,15 +261,15 @@ func (r *Report) How() string {
 func Micros(us float64) string {
 	switch {
 	case us >= 1e6:
-		return ThreeDigits(us/1e6) + " s"
+		return threeDigits(us/1e6) + " s"
 	case us >= 1e3:
-		return ThreeDigits(us/1e3) + " ms"
+		return threeDigits(us/1e3) + " ms"
 	}
-	return ThreeDigits(us) + " µs"
+	return threeDigits(us) + " µs"
 }
 
-// ThreeDigits prints three digits, more than which was not measured.
-func ThreeDigits(x float64) string {
+// threeDigits prints three digits, more than which was not measured.
+func threeDigits(x float64) string {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return fmt.Sprint(x)
 	}
@@ -210,10 +281,10 @@ func ThreeDigits(x float64) string {
 	return s
 }
 
-// Rate prints a number of three digits with its thousands set apart.
-func Rate(x float64) string {
+// rate prints a number of three digits with its thousands set apart.
+func rate(x float64) string {
 	if x < 1000 {
-		return ThreeDigits(x)
+		return threeDigits(x)
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
 	s := strconv.FormatInt(int64(math.Round(x/unit)*unit), 10)

@@ -214,7 +214,7 @@ func TestComplete(t *testing.T) {
 		want = append(want, l.Title, l.Fix)
 	}
 	for _, v := range subjects.Compared() {
-		r.Comparison.Strategies = append(r.Comparison.Strategies, compare.Column{Name: v.Name, Guarantees: []compare.Guarantee{{Title: "one"}}})
+		r.Comparison.Strategies = append(r.Comparison.Strategies, compare.Column{Name: v.Name, Guarantees: []compare.Guarantee{{Title: "one", Verdict: compare.Kept}}})
 		want = append(want, v.Name)
 	}
 	for _, v := range faults.Verdicts() {
@@ -228,30 +228,24 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestTerms: each term that the page links is in the glossary, under the heading to which the link leads.
+// TestTerms: each term that the page links is in the glossary.
 func TestTerms(t *testing.T) {
 	text, err := os.ReadFile("../../docs/learn/glossary.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string]string{} // the words of each row, and the heading that they are under
-	heading := ""
+	var words []string
 	for line := range strings.Lines(string(text)) {
-		if h, ok := strings.CutPrefix(line, "## "); ok {
-			heading = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(h), " ", "-"))
-		} else if cells := strings.Split(line, "|"); len(cells) > 1 {
+		if cells := strings.Split(line, "|"); len(cells) > 1 {
 			for word := range strings.SplitSeq(cells[1], ",") {
-				rows[strings.TrimSpace(word)] = heading
+				words = append(words, strings.TrimSpace(word))
 			}
 		}
 	}
 	linked := regexp.MustCompile(`\(([^)]+)\)`).FindStringSubmatch(termRule.String())[1]
 	for term := range strings.SplitSeq(linked, "|") {
-		if want := rows[term]; want == "" || headingOf(term) != want {
-			t.Errorf("headingOf(%q) = %q, the glossary has it under %q", term, headingOf(term), want)
-		}
-		if got := string(terms("a " + term + " is")); !strings.Contains(got, "glossary.md#"+rows[term]+`">`+term+"</a>") {
-			t.Errorf("terms() makes of %q %q", term, got)
+		if got := string(terms("a " + term + " is")); !slices.Contains(words, term) || !strings.Contains(got, `">`+term+"</a>") {
+			t.Errorf("terms() makes of %q %q; in the glossary: %v", term, got, slices.Contains(words, term))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"html/template"
+	"net/url"
 	"regexp"
 	"strings"
 )
@@ -10,19 +11,6 @@ import (
 const glossary = "https://github.com/lockstrategies/locks/blob/main/docs/learn/glossary.md"
 
 var termRule = regexp.MustCompile(`\b(fence|token|lease|TTL|deadline|drift|watchdog|direct grant|re-entrant|quorum|restart guard|single point of failure)s?\b`)
-
-// headingOf returns the heading of a term in the glossary, which has four parts of the alphabet.
-func headingOf(term string) string {
-	switch first := strings.ToLower(term)[0]; {
-	case first <= 'd':
-		return "a-to-d"
-	case first <= 'l':
-		return "e-to-l"
-	case first <= 'r':
-		return "m-to-r"
-	}
-	return "s-to-z"
-}
 
 // terms is prose in which the first use of each term leads to the glossary.
 func terms(prose string) template.HTML {
@@ -35,7 +23,7 @@ func terms(prose string) template.HTML {
 		}
 		linked[term] = true
 		b.WriteString(template.HTMLEscapeString(prose[end:at[0]]))
-		b.WriteString(`<a class="term" href="` + glossary + "#" + headingOf(term) + `">` + template.HTMLEscapeString(prose[at[0]:at[1]]) + "</a>")
+		b.WriteString(`<a class="term" href="` + glossary + "#:~:text=" + url.PathEscape(term) + `">` + template.HTMLEscapeString(prose[at[0]:at[1]]) + "</a>")
 		end = at[1]
 	}
 	b.WriteString(template.HTMLEscapeString(prose[end:]))

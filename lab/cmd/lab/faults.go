@@ -168,32 +168,21 @@ func verdictMark(v faults.Verdict, l look) string {
 // renderFaults is the matrix: a table, and the reasons.
 func renderFaults(rows []faults.Fault, l look) string {
 	var b strings.Builder
-	strategies := faults.Strategies()
-	first := 0
-	for _, f := range rows {
-		first = max(first, textWidth(f.Name)+2)
+	m := marks{title: "WHAT BREAKS"}
+	for _, c := range faults.Strategies() {
+		m.names = append(m.names, c.Name)
 	}
-	const column = 2
-	for i, c := range strategies { // a flight of stairs: names are far wider than marks
-		title := ""
-		if i == 0 {
-			title = l.paint("WHAT BREAKS", text.Bold)
-		}
-		b.WriteString(pad(title, first) + strings.Repeat(pad("│", column), i) + l.paint(c.Name, text.Bold) + "\n")
-	}
-	width := first + column*(len(strategies)-1) + textWidth(strategies[len(strategies)-1].Name)
-	b.WriteString(strings.Repeat("─", width) + "\n")
 	for i, f := range rows {
 		if i > 0 && rows[i-1].Group != f.Group {
-			b.WriteString("\n") // the groups of docs/learn/faults.md
+			m.add("", nil) // the groups of docs/learn/faults.md
 		}
-		line := pad(f.Name, first)
-		for _, c := range strategies {
-			line += pad(verdictMark(f.Cells[c.Name].Verdict, l), column)
+		var cells []string
+		for _, c := range faults.Strategies() {
+			cells = append(cells, verdictMark(f.Cells[c.Name].Verdict, l))
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		m.add(f.Name, cells)
 	}
-	b.WriteString("\n")
+	b.WriteString(m.render(l))
 	for _, v := range faults.Verdicts() {
 		b.WriteString(l.prose(verdictMark(v, l)+" ", v.String()+": "+v.Meaning()))
 	}

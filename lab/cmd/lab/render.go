@@ -79,19 +79,25 @@ func render(r *compare.Report, l look) string {
 	warning := warn(!r.Redis.Comparable && r.Method.Each > 0, r.Interrupted, l)
 	b.WriteString(warning)
 
-	var notes compare.Notes
-	tables := guarantees(r, l, &notes)
-	if r.Method.Each > 0 {
-		tables += requests(r, l) + timings(r, l)
-	}
+	g := r.Grid()
+	tables := guarantees(r, g, l) + measured(r, l)
 	if r.Interrupted && tables == "" {
 		return "" // nothing to show
 	}
 	b.WriteString(tables)
-	b.WriteString(leftOut(r, l))
-	b.WriteString(renderNotes(notes, l))
+	if len(r.LeftOut) > 0 {
+		b.WriteString(l.prose("", tooFew(r.LeftOut)) + "\n")
+	}
+	for i, n := range g.Notes {
+		b.WriteString(l.prose(fmt.Sprintf("%3d ", i+1), n.String()))
+	}
+	if len(g.Notes) > 0 {
+		b.WriteString("\n")
+	}
 	b.WriteString(failures(r, l))
-	b.WriteString(method(r, l))
+	if how := r.How(); how != "" {
+		b.WriteString(l.prose("", how) + "\n")
+	}
 	b.WriteString(advice(r, l))
 	b.WriteString(warning) // a reader of the end alone must see it as well
 	return b.String()
@@ -115,63 +121,86 @@ func warn(imitation, interrupted bool, l look) string {
 	return s
 }
 
-// guarantees is a table with a column for each strategy. Its head is a flight of
-// stairs, since names are far wider than what stands below them.
-func guarantees(r *compare.Report, l look, ns *compare.Notes) string {
-	if len(r.Strategies) == 0 {
+// guarantees is the table of marks, and what these mean.
+func guarantees(r *compare.Report, g compare.Grid, l look) string {
+	if len(g.Rows) == 0 {
 		return ""
 	}
-	first, widest := 0, 0
-	var titles, names []string
-	cells := make([][]string, len(r.Strategies))
+	m := marks{title: "GUARANTEES"}
 	for _, s := range r.Strategies {
-		names = append(names, s.Name)
+		m.names = append(m.names, s.Name)
 	}
-	for i, g := range r.Strategies[0].Guarantees { // by rows, so that notes are numbered in the order of reading
-		if !slices.ContainsFunc(r.Strategies, func(s compare.Column) bool { return s.Guarantees[i].Verdict != compare.Unknown }) {
-			continue // the work was called off before
+	for _, row := range g.Rows {
+		var cells []string
+		for _, c := range row.Cells {
+			mark := c.Mark()
+			switch {
+			case c.Note > 0:
+				mark = l.paint(mark, text.FgRed, text.Bold) + strconv.Itoa(c.Note)
+			case c.Rating == compare.Kept:
+				mark = l.paint(mark, text.FgGreen)
+			}
+			cells = append(cells, mark)
 		}
-		titles = append(titles, g.Title)
-		first = max(first, textWidth(g.Title)+2)
-		for k, s := range r.Strategies {
-			cell := guaranteeCell(s.Guarantees[i], s.Name, l, ns)
-			cells[k] = append(cells[k], cell)
+		m.add(row.Title, cells)
+	}
+	var legend []string
+	for _, v := range g.Legend {
+		legend = append(legend, v.Mark()+" "+v.Meaning())
+	}
+	return m.render(l) + l.prose("", strings.Join(legend, ", ")) + "\n"
+}
+
+// marks is a table with a column for each name. Its head is a flight of stairs, since names are far wider than
+// what stands below them. Columns for which there is no room are in a table of their own below.
+type marks struct {
+	title  string
+	names  []string
+	titles []string   // of the rows; empty: one that sets others apart
+	cells  [][]string // by row
+}
+
+func (m *marks) add(title string, cells []string) {
+	m.titles, m.cells = append(m.titles, title), append(m.cells, cells)
+}
+
+func (m *marks) render(l look) string {
+	first, widest := textWidth(m.title)+2, 0
+	for i, title := range m.titles {
+		first = max(first, textWidth(title)+2)
+		for _, cell := range m.cells[i] {
 			widest = max(widest, textWidth(cell))
 		}
 	}
-	if len(titles) == 0 {
-		return ""
-	}
 	var b strings.Builder
-	for len(names) > 0 {
-		gap := 3
+	for done := 0; done < len(m.names); {
+		names, gap := m.names[done:], 3
 		for gap > 1 && fits(names, first, widest+gap, l.width) < len(names) {
 			gap--
 		}
-		n := max(1, fits(names, first, widest+gap, l.width))
-		width := first + n*(widest+gap) - gap
+		column := widest + gap
+		n := max(1, fits(names, first, column, l.width))
+		width := first + n*column - gap
 		for i, name := range names[:n] {
 			title := ""
 			if i == 0 {
-				title = "GUARANTEES"
+				title = l.paint(m.title, text.Bold)
 			}
-			b.WriteString(pad(l.paint(title, text.Bold), first))
-			b.WriteString(strings.Repeat(pad("│", widest+gap), i))
-			b.WriteString(l.paint(name, text.Bold) + "\n")
-			width = max(width, first+i*(widest+gap)+textWidth(name))
+			b.WriteString(pad(title, first) + strings.Repeat(pad("│", column), i) + l.paint(name, text.Bold) + "\n")
+			width = max(width, first+i*column+textWidth(name))
 		}
 		b.WriteString(strings.Repeat("─", width) + "\n")
-		for i, title := range titles {
+		for i, title := range m.titles {
 			line := pad(title, first)
-			for k := range n {
-				line += pad(cells[k][i], widest+gap)
+			for _, cell := range m.cells[i][min(done, len(m.cells[i])):min(done+n, len(m.cells[i]))] {
+				line += pad(cell, column)
 			}
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
 		b.WriteString("\n")
-		names, cells = names[n:], cells[n:]
+		done += n
 	}
-	return b.String() + legend(r, l)
+	return b.String()
 }
 
 // fits is how many columns fit, and their names, each of which goes on to the right.
@@ -202,38 +231,6 @@ func newTable() table.Writer {
 	style.Format.Header = text.FormatDefault
 	w.SetStyle(style)
 	return w
-}
-
-// A sheet is a table with a line for each strategy.
-type sheet struct {
-	title   string
-	columns []string
-	left    bool                          // the cells are words, not numbers
-	of      string                        // the measurement
-	cells   func(compare.Column) []string // nil: nothing was measured
-}
-
-// render draws the table, unless there is nothing in it.
-func (t sheet) render(r *compare.Report, l look) string {
-	var rows [][]string
-	known := false
-	for _, s := range r.Strategies {
-		cells := t.cells(s)
-		switch {
-		case cells != nil:
-			known = true
-		case failed(s, t.of):
-			known = true
-			cells = slices.Repeat([]string{failedMark}, len(t.columns))
-		default:
-			cells = slices.Repeat([]string{missing}, len(t.columns))
-		}
-		rows = append(rows, append([]string{s.Name}, cells...))
-	}
-	if !known {
-		return ""
-	}
-	return drawTable(t.title, append([]string{""}, t.columns...), rows, func(i int) bool { return i > 0 && !t.left }, l) + "\n"
 }
 
 // drawTable draws what fits; columns of numbers are at their right.
@@ -267,10 +264,6 @@ func drawTable(title string, head []string, rows [][]string, right func(column i
 	return b
 }
 
-func failed(s compare.Column, what string) bool {
-	return slices.ContainsFunc(s.Failures, func(f compare.Failure) bool { return f.Measurement == what })
-}
-
 // share gives each column what it wants, if there is enough; else the widest get less.
 func share(wanted []int, have int) []int {
 	got := slices.Clone(wanted)
@@ -289,100 +282,19 @@ func share(wanted []int, have int) []int {
 	}
 }
 
-// renderNotes tells each in a sentence or two.
-func renderNotes(ns compare.Notes, l look) string {
-	var b strings.Builder
-	for i, n := range ns {
-		b.WriteString(l.prose(fmt.Sprintf("%3d ", i+1), n.String()))
-	}
-	if len(ns) > 0 {
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-func guaranteeCell(g compare.Guarantee, who string, l look, ns *compare.Notes) string {
-	mark := g.Verdict.Mark()
-	switch g.Verdict {
-	case compare.Kept:
-		return l.paint(mark, text.FgGreen)
-	case compare.Weak, compare.Failed:
-		return l.paint(mark, text.FgRed, text.Bold) + strconv.Itoa(ns.Number(g, who))
-	}
-	return mark
-}
-
-const (
-	missing    = "·"
-	failedMark = "failed"
-)
-
-func requests(r *compare.Report, l look) string {
-	s := sheet{
-		title:   "REQUESTS, while nobody contends",
-		columns: []string{"acquire", "release", "refused try", "keys left"},
-		left:    true,
-		of:      compare.MeasuringCost,
-		cells: func(s compare.Column) []string {
-			if s.Cost == nil {
-				return nil
-			}
-			left := missing
-			if s.Cost.KeysLeft != nil {
-				left = strconv.Itoa(*s.Cost.KeysLeft)
-			}
-			return []string{
-				s.Cost.Acquire.Words(s.Servers), s.Cost.Release.Words(s.Servers), s.Cost.HeldTry.Words(s.Servers), left,
-			}
-		},
-	}.render(r, l)
-	if s == "" {
-		return ""
-	}
-	words := "2: GET, DEL is two round trips, one after another, with these commands."
-	if slices.ContainsFunc(r.Strategies, func(s compare.Column) bool { return s.Servers > 1 }) {
-		words += " 1 ×5: EVALSHA is one round trip to each of five servers, all at the same time."
-	}
-	return s + l.prose("", words) + "\n"
-}
-
-func timings(r *compare.Report, l look) (s string) {
-	warning := ""
-	if !r.Redis.Comparable {
-		warning = "  !!! NOT COMPARABLE"
-	}
-	for _, t := range r.Timings() {
-		s += sheet{title: strings.ToUpper(t.Title) + ", " + t.About + warning, columns: t.Head, of: t.Of, cells: t.Cells}.render(r, l)
+// measured are the tables of what was counted and timed.
+func measured(r *compare.Report, l look) (s string) {
+	for _, t := range r.Tables() {
+		title := strings.ToUpper(t.Title) + ", " + t.About
+		if !r.Redis.Comparable && !t.Words {
+			title += "  !!! NOT COMPARABLE"
+		}
+		s += drawTable(title, append([]string{""}, t.Head...), t.Rows, func(i int) bool { return i > 0 && !t.Words }, l) + "\n"
+		if t.Note != "" {
+			s += l.prose("", t.Note) + "\n"
+		}
 	}
 	return s
-}
-
-// legend says what the marks mean, of those that are there.
-func legend(r *compare.Report, l look) string {
-	seen := map[compare.Rating]bool{}
-	for _, s := range r.Strategies {
-		for _, g := range s.Guarantees {
-			seen[g.Verdict] = true
-		}
-	}
-	var parts []string
-	for _, v := range compare.Verdicts() {
-		if seen[v] {
-			parts = append(parts, v.Mark()+" "+v.Meaning())
-		}
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return l.prose("", strings.Join(parts, ", ")) + "\n"
-}
-
-// leftOut says for what there were too few servers.
-func leftOut(r *compare.Report, l look) string {
-	if len(r.LeftOut) == 0 {
-		return ""
-	}
-	return l.prose("", tooFew(r.LeftOut)) + "\n"
 }
 
 func tooFew(out []compare.LeftOut) string {
@@ -407,15 +319,6 @@ func failures(r *compare.Report, l look) string {
 		b.WriteString("\n")
 	}
 	return b.String()
-}
-
-// method says how it was measured, and how far to trust it.
-func method(r *compare.Report, l look) string {
-	s := r.How()
-	if s == "" {
-		return ""
-	}
-	return l.prose("", s) + "\n"
 }
 
 func advice(r *compare.Report, l look) string {
