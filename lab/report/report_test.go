@@ -135,7 +135,7 @@ func TestNothingIsLost(t *testing.T) {
 	for _, a := range r.Comparison.Advice {
 		want = append(want, a.For, a.Why)
 	}
-	want = append(want, "redlock, which takes 5 servers", "the release does not compare", "seen </style>", "Not expected. with-a-very-long-name", "measuring one caller failed")
+	want = append(want, "more, which takes 7 servers", "DEL does not compare", "seen </style>", "Not expected. setnxpx", "measuring one caller failed")
 	for _, g := range r.Faults {
 		want = append(want, g.Title, g.About)
 		for _, f := range g.Faults {

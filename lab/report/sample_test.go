@@ -3,6 +3,8 @@ package report
 // A report made by hand: nothing in it has run. It has words that a page could take for its own.
 
 import (
+	"encoding/json"
+	"os"
 	"time"
 
 	"github.com/lockstrategies/locks/lab/compare"
@@ -48,45 +50,31 @@ func everything() lessons.Trace {
 	}
 }
 
+// comparison is the one that lab compare's tests print, with other words.
 func comparison() *compare.Report {
-	kept, failed := compare.Property{Name: "Exclusive", Verdict: compare.Kept}, compare.Property{Name: "Processes", Verdict: compare.Failed, Evidence: hostile}
-	weak := compare.Property{Name: "ReleaseOnlyOwn", Verdict: compare.Weak, Reason: "the release does not compare " + hostile, Evidence: "seen " + hostile}
-	row := func(title string, p compare.Property) compare.Guarantee {
-		return compare.Guarantee{Title: title, Verdict: p.Verdict, Properties: []compare.Property{p}}
+	text, err := os.ReadFile("../compare/testdata/comparison.json")
+	r := &compare.Report{}
+	if err == nil {
+		err = json.Unmarshal(text, r)
 	}
-	latency := func(us float64) compare.Latency {
-		return compare.Latency{Count: 1000, P50: us, P90: 2 * us, P99: 3 * us}
+	if err != nil {
+		panic(err)
 	}
-	requests := func(names ...string) compare.Requests {
-		r := compare.Requests{RoundTrips: float64(len(names)), InTurn: len(names)}
-		for _, n := range names {
-			r.Commands = append(r.Commands, compare.Commands{Name: n, Times: 1})
+	r.Redis.Version += hostile
+	r.Advice[0].For += hostile
+	for i := range r.Strategies {
+		s := &r.Strategies[i]
+		for _, g := range s.Guarantees {
+			for k := range g.Properties {
+				p := &g.Properties[k]
+				if p.Reason += hostile; p.Evidence != "" {
+					p.Evidence = "seen " + hostile
+				}
+			}
 		}
-		return r
-	}
-	none := 0
-	one := func(name string, x float64, p compare.Property) compare.Column {
-		return compare.Column{
-			Name: name, Servers: 1,
-			Guarantees: []compare.Guarantee{row("one holder, if nothing goes wrong", kept), row("a late release is harmless", p), row("every hold has a greater fence", compare.Property{Verdict: compare.Absent}), row("not looked at", compare.Property{})},
-			Cost:       &compare.Cost{Acquire: requests("SET"), Release: requests("GET", "DEL"), HeldTry: requests("SET"), KeysLeft: &none},
-			Solo:       &compare.Solo{Latency: latency(x), PerPing: 2},
-			HandOff:    &compare.HandOff{Latency: latency(10 * x), PerPing: 20},
-			Contention: []compare.Contention{{Contenders: 1, PerSecond: 1e6 / x, Lowest: 9e5 / x, Highest: 1.1e6 / x, Jain: 1}, {Contenders: 64, PerSecond: 5e7 / x, Lowest: 4e7 / x, Highest: 6e7 / x, Jain: 0.5}},
+		for k := range s.Failures {
+			s.Failures[k].Error = hostile
 		}
 	}
-	bare := one("with-a-very-long-name", 400, failed)
-	bare.Cost, bare.Solo, bare.HandOff, bare.Contention = nil, nil, nil, nil
-	bare.Failures = []compare.Failure{{Measurement: compare.MeasuringSolo, Error: hostile}}
-	return &compare.Report{
-		Version: "v0.0.0", Redis: compare.Redis{Version: "Redis 0.0.0 " + hostile, Addr: "127.0.0.1:6379", Comparable: true},
-		Machine: compare.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1.25.0"},
-		Method:  compare.Method{Each: 300, Rounds: 3, Hold: 1, Contenders: []int{1, 8, 64}},
-		Ping:    &compare.Ping{Latency: latency(50), Control: 1},
-		Strategies: []compare.Column{
-			one("setnxpx", 150, weak), one("luascript", 200, kept), bare,
-		},
-		LeftOut: []compare.LeftOut{{Name: "redlock", Servers: 5}},
-		Advice:  []compare.Advice{{For: "production " + hostile, Strategies: []string{"luascript"}, Why: "no weakness was seen"}, {For: "nothing", Why: "none of these"}},
-	}
+	return r
 }
