@@ -49,7 +49,7 @@ type Config struct {
 
 	titles []string // of the guarantees that are judged; nil: all
 
-	// check holds a trial; nil: conformance.Check.
+	// check holds a trial: conformance.Check, but in tests.
 	check func(context.Context, conformance.Subject, conformance.Property) conformance.Result
 
 	// Progress, if set, hears what goes on. It must be fast, and is called by one
@@ -81,6 +81,7 @@ type step struct {
 // interrupted, and the error is ctx's cause. Any other error means that the server failed; a
 // measurement that fails is not an error but in the report.
 func Run(ctx context.Context, c Config) (*Report, error) {
+	c.check = conformance.Check
 	var leftOut []LeftOut
 	c.Variants = slices.DeleteFunc(slices.Clone(c.Variants), func(v subjects.Variant) bool {
 		if v.Servers > len(c.Servers) {
@@ -122,8 +123,7 @@ func bootstrapped(ctx context.Context, c Config, work func() error) error {
 	if err == nil {
 		err = work()
 	}
-	// ctx may have ended.
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	limit, cancel := afterwards(ctx)
 	defer cancel()
 	if e := subjects.UndoBootstrap(limit, told); e != nil {
 		return errors.Join(err, e)
@@ -149,25 +149,13 @@ func RedisOf(servers []*redistest.Server, kind redistest.Kind, choice string) Re
 
 // pingAll asks whether there are servers at all: a table of nothing but failures would
 // say the same less clearly.
-func pingAll(ctx context.Context, servers []*redistest.Server) (err error) {
+func pingAll(ctx context.Context, servers []*redistest.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for _, s := range servers {
-		err = errors.Join(err, ping(ctx, s))
-	}
-	return err
-}
-
-func ping(ctx context.Context, s *redistest.Server) error {
-	conn, err := s.Pool().GetContext(ctx)
-	if err != nil {
-		return fmt.Errorf("no answer from %s: %w", s.Addr(), err)
-	}
-	defer conn.Close()
-	if _, err := redis.DoContext(conn, ctx, "PING"); err != nil {
-		return fmt.Errorf("no answer from %s: %w", s.Addr(), err)
-	}
-	return nil
+	return each(ctx, servers, func(conn redis.Conn) error {
+		_, err := redis.DoContext(conn, ctx, "PING")
+		return err
+	})
 }
 
 // work does the steps.

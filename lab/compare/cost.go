@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -30,19 +31,47 @@ const (
 	mostKeys = 100_000
 )
 
-// cost counts what an uncontended lock sends to all its servers.
+// cost counts what an uncontended lock sends to all its servers. Two strategies, as two processes would have them,
+// take part: one holds the lock while the other tries.
 func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) (*Cost, error) {
+	name := freshName()
+	defer sweep(ctx, servers, name)
 	var m Meter
-	p, err := enlist(v, servers, &m)
+	pools, end := m.Pools(servers)
+	defer end()
+	holder, err := v.New(pools, patient)
 	if err != nil {
 		return nil, err
 	}
-	defer p.end(ctx)
+	defer holder.Close()
+	rival, err := v.New(pools, patient)
+	if err != nil {
+		return nil, err
+	}
+	defer rival.Close()
+	var lease strategy.Lease
+	calls := [3]func() error{
+		func() (err error) {
+			lease, err = holder.NewLock(name).Acquire(ctx)
+			return err
+		},
+		func() error {
+			l, err := rival.NewLock(name).TryAcquire(ctx)
+			if err == nil {
+				return errors.Join(errors.New("the lock was granted while another held it"), l.Release(ctx))
+			}
+			if errors.Is(err, strategy.ErrHeld) {
+				return nil
+			}
+			return err
+		},
+		func() error { return lease.Release(ctx) },
+	}
 	var all [3]sent
 	for i := -1; i < costRounds; i++ { // the first dials, and loads scripts
-		for k, call := range p.calls() {
+		for k, call := range calls {
 			m.take()
-			if err := call(ctx); err != nil {
+			if err := call(); err != nil {
 				return nil, err
 			}
 			m.settle(ctx, len(servers))
@@ -52,65 +81,9 @@ func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) 
 		}
 	}
 	c := &Cost{Acquire: all[0].each(costRounds), HeldTry: all[1].each(costRounds), Release: all[2].each(costRounds)}
-	c.KeysLeft, err = left(ctx, servers, p.holder)
+	c.KeysLeft, err = left(ctx, servers, holder)
 	return c, err
 }
-
-// players are two strategies, as two processes would have: one holds a lock while
-// the other tries.
-type players struct {
-	holder, rival strategy.Strategy
-	name          string
-	lease         strategy.Lease
-	servers       []*redistest.Server
-	close         func() // the pools
-}
-
-func enlist(v subjects.Variant, servers []*redistest.Server, m *Meter) (p *players, err error) {
-	pools, end := m.Pools(servers)
-	p = &players{name: freshName(), servers: servers, close: end}
-	if p.holder, err = v.New(pools, patient); err != nil {
-		end()
-		return nil, err
-	}
-	if p.rival, err = v.New(pools, patient); err != nil {
-		err = errors.Join(err, p.holder.Close())
-		end()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (p *players) end(ctx context.Context) {
-	p.holder.Close()
-	p.rival.Close()
-	p.close()
-	sweep(ctx, p.servers, p.name)
-}
-
-// calls are those that are counted, in the order in which they are to be made:
-// acquire, a try while it is held, release.
-func (p *players) calls() [3]func(context.Context) error {
-	return [3]func(context.Context) error{p.acquire, p.try, p.release}
-}
-
-func (p *players) acquire(ctx context.Context) (err error) {
-	p.lease, err = p.holder.NewLock(p.name).Acquire(ctx)
-	return err
-}
-
-func (p *players) try(ctx context.Context) error {
-	l, err := p.rival.NewLock(p.name).TryAcquire(ctx)
-	if err == nil {
-		return errors.Join(errors.New("the lock was granted while another held it"), l.Release(ctx))
-	}
-	if !errors.Is(err, strategy.ErrHeld) {
-		return err
-	}
-	return nil
-}
-
-func (p *players) release(ctx context.Context) error { return p.lease.Release(ctx) }
 
 // left is how many keys stay of a lock; nil: not counted.
 func left(ctx context.Context, servers []*redistest.Server, st strategy.Strategy) (*int, error) {
@@ -140,11 +113,11 @@ func left(ctx context.Context, servers []*redistest.Server, st strategy.Strategy
 func each(ctx context.Context, servers []*redistest.Server, do func(redis.Conn) error) error {
 	for _, s := range servers {
 		conn, err := s.Pool().GetContext(ctx)
-		if err != nil {
-			return err
+		if err == nil {
+			err = errors.Join(do(conn), conn.Close())
 		}
-		if err := errors.Join(do(conn), conn.Close()); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Addr(), err)
 		}
 	}
 	return nil

@@ -86,22 +86,22 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 	}
 	var together, alone []trial
 	rows := make([][]Guarantee, len(variants))
-	properties := conformance.Properties()
-	find := func(name string) conformance.Property {
-		i := slices.IndexFunc(properties, func(p conformance.Property) bool { return p.Name == name })
-		if i < 0 {
-			return conformance.Property{} // a test sees to it that there is none
-		}
-		return properties[i]
+	properties := map[string]conformance.Property{}
+	for _, p := range conformance.Properties() {
+		properties[p.Name] = p
 	}
 	held := make([]conformance.Subject, len(variants))
-	var locks trialLocks
-	defer sweepOurs(ctx, servers, trialName, locks.has)
+	var locks sync.Map // of the trials of this run, by trialID: others may hold trials on the same servers
+	defer sweepOurs(ctx, servers, trialName, func(key string) bool {
+		id := trialID.FindString(key)
+		_, ours := locks.Load(id)
+		return id != "" && ours
+	})
 	for i, v := range variants {
 		held[i] = v.Subject(servers[:v.Servers])
 		evict := held[i].Evict
 		held[i].Evict = func(ctx context.Context, key string) error { // each trial ends with that of its lock
-			locks.add(key)
+			locks.Store(trialID.FindString(key), true)
 			return evict(ctx, key)
 		}
 		held[i].ChildArgs = []string{} // main calls subjects.Child
@@ -109,7 +109,7 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 		for j, g := range groups {
 			rows[i][j] = Guarantee{Title: g.title, Properties: make([]Property, len(g.properties))}
 			for k, name := range g.properties {
-				p := find(name)
+				p := properties[name]
 				t := trial{subject: held[i], p: p, out: &rows[i][j].Properties[k]}
 				*t.out = Property{Name: p.Name, Clause: p.Clause}
 				if c.titles != nil && !slices.Contains(c.titles, g.title) {
@@ -129,12 +129,11 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 	var mu sync.Mutex // step is called by one at a time
 	done := 0
 	var late []trial // to be held again
-	check := c.check
-	if check == nil {
-		check = conformance.Check
-	}
 	hold := func(t trial, last bool) {
-		r := check(ctx, t.subject, t.p)
+		if ctx.Err() != nil {
+			return
+		}
+		r := c.check(ctx, t.subject, t.p)
 		if ctx.Err() != nil {
 			return // it may have ended for that reason alone
 		}
@@ -159,9 +158,6 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
 	for _, t := range together {
-		if ctx.Err() != nil {
-			break
-		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -170,15 +166,9 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 	}
 	wg.Wait()
 	for _, t := range alone {
-		if ctx.Err() != nil {
-			break
-		}
 		hold(t, false)
 	}
 	for _, t := range late {
-		if ctx.Err() != nil {
-			break
-		}
 		hold(t, true)
 	}
 	for i := range rows {
@@ -197,28 +187,6 @@ func judge(ctx context.Context, c Config, step func(done, all int)) ([][]Guarant
 const trialName = "conformance "
 
 var trialID = regexp.MustCompile(trialName + "[A-Z2-7]{26}")
-
-// trialLocks are the locks of the trials of this run: others may hold trials on the same servers.
-type trialLocks struct {
-	mu  sync.Mutex
-	all map[string]bool
-}
-
-func (l *trialLocks) add(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = map[string]bool{}
-	}
-	l.all[trialID.FindString(key)] = true
-}
-
-func (l *trialLocks) has(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	id := trialID.FindString(key)
-	return id != "" && l.all[id]
-}
 
 // inconclusive begins the reason of a trial that the suite skipped since the machine was slow.
 const inconclusive = "INCONCLUSIVE"

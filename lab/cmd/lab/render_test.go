@@ -66,7 +66,7 @@ func wantRendered(t *testing.T, name, got string, l look) {
 	if strings.Contains(got, "\x1b") != l.colour {
 		t.Errorf("there are colours: %v, want %v", !l.colour, l.colour)
 	}
-	wantGolden(t, name+".txt", got, func(s string) string { return s })
+	wantGolden(t, name+".txt", got)
 }
 
 // TestProgress: a terminal has one line that changes, a log a line now and then.

@@ -3,7 +3,6 @@ package main
 // The program lab: the report as a page.
 
 import (
-	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
@@ -118,38 +117,17 @@ func TestReportInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := redistest.Own(t, redistest.Config{})
-	for what, c := range map[string]struct {
-		server string
-		begun  func() bool
-	}{
-		"at once":        {"--embedded", func() bool { return true }},
-		"in the lessons": {"--redis=" + s.URL(), func() bool { return redistest.Do(t, s, "DBSIZE") != int64(0) }},
-	} {
-		cmd := clitest.Command(t, "report", c.server, "-o", file)
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(stdout)
-		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "redis: ") {
-			t.Fatalf("the first line is %q", lines.Text())
-		}
-		testverdict.Eventually(t, "the report is interrupted "+what, c.begun)
-		cmd.Process.Signal(syscall.SIGINT)
-		for lines.Scan() {
-			if !strings.HasPrefix(lines.Text(), "       ") { // else the choice goes on
-				t.Errorf("after Ctrl-C it says %q", lines.Text())
-			}
-		}
-		cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "lab: interrupted") {
-			t.Errorf("exit %d, %q, want 130 and a word", code, errs.String())
-		}
+	cmd := clitest.Command(t, "report", "--redis", s.URL(), "-o", file)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testverdict.Eventually(t, "the report gives lessons", func() bool { return redistest.Do(t, s, "DBSIZE") != int64(0) })
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "lab: interrupted") || strings.Contains(out.String(), "is written") {
+		t.Errorf("exit %d, %q, %q, want 130 and a word", code, out.String(), errs.String())
 	}
 	left, _ := os.ReadDir(folder)
 	if text, err := os.ReadFile(file); err != nil || string(text) != "what was there before" || len(left) != 1 {
