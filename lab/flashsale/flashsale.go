@@ -6,9 +6,9 @@
 //
 // # How it is held
 //
-// The buyers are goroutines of processes that are this program, started again (see
-// [Child]). Between the look at the goods and the write a buyer thinks for a moment, as
-// a program takes a moment; without a lock it thinks until all others of its process
+// The buyers of each copy have connections and locks of their own, as two processes have.
+// Between the look at the goods and the write a buyer thinks for a moment, as
+// a program takes a moment; without a lock it thinks until all others
 // have looked, so that overselling is no matter of luck. Redis says at the
 // end what was sold, not what buyers believe. Commands are counted by the clients'
 // connections, those of the locks' own included, after a warm-up that dials and loads
@@ -33,9 +33,9 @@ import (
 
 // The sale of the article.
 const (
-	Goods     = 10
-	Processes = 2
-	Buyers    = 15 // in each process
+	Goods  = 10
+	Copies = 2  // of the program
+	Buyers = 15 // of each copy
 )
 
 // Form is how a buyer meets a lock that another holds.
@@ -110,14 +110,14 @@ type Report struct {
 	// Interrupted: it was called off, and what is missing was not tried.
 	Interrupted bool `json:"interrupted,omitempty"`
 
-	Redis     compare.Redis     `json:"redis"`
-	Goods     int               `json:"goods"`
-	Processes int               `json:"processes"`
-	Buyers    int               `json:"buyers"` // in all processes
-	Think     compare.Millis    `json:"think_ms"`
-	Patience  compare.Millis    `json:"patience_ms"`
-	Results   []Result          `json:"results"`
-	LeftOut   []compare.LeftOut `json:"left_out,omitempty"` // too few servers
+	Redis    compare.Redis     `json:"redis"`
+	Goods    int               `json:"goods"`
+	Copies   int               `json:"copies"`
+	Buyers   int               `json:"buyers"` // of all copies
+	Think    compare.Millis    `json:"think_ms"`
+	Patience compare.Millis    `json:"patience_ms"`
+	Results  []Result          `json:"results"`
+	LeftOut  []compare.LeftOut `json:"left_out,omitempty"` // too few servers
 }
 
 // A Balance is what became of the goods.
@@ -157,45 +157,42 @@ func millis(d time.Duration) compare.Millis {
 
 // Run holds a sale for each way. When ctx ends, the report has what is known by then,
 // is marked as interrupted, and the error is ctx's cause. Any other error means that
-// the servers or the processes failed. In all cases no process and no key is left.
+// the servers failed. In all cases no key is left.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
-	j := job{Run: prefix + rand.Text(), Think: cmp.Or(c.Think, 2*time.Millisecond), Patience: cmp.Or(c.Patience, 20*time.Second)}
+	c.Think, c.Patience = cmp.Or(c.Think, 2*time.Millisecond), cmp.Or(c.Patience, 20*time.Second)
 	r = &Report{
 		Version: c.Version,
 		Began:   time.Now().UTC().Truncate(time.Millisecond),
 		Redis:   compare.RedisOf(c.Servers, c.Kind, c.Choice),
-		Goods:   Goods, Processes: Processes, Buyers: Processes * Buyers,
-		Think: millis(j.Think), Patience: millis(j.Patience),
+		Goods:   Goods, Copies: Copies, Buyers: Copies * Buyers,
+		Think: millis(c.Think), Patience: millis(c.Patience),
 		Results: []Result{},
 	}
 	var ways []Way
 	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
 	sold := slices.DeleteFunc(slices.Clone(c.Variants), isLeftOut)
 	voters, err := subjects.Bootstrap(ctx, sold, c.Servers)
-	for _, s := range voters {
-		j.Voters = append(j.Voters, slices.Index(c.Servers, s))
-	}
-	var t team
 	defer func() {
 		if ctx.Err() != nil {
 			r.Interrupted, err = true, context.Cause(ctx)
 		}
-		t.end() // before the sweep: they may still write
-		if e := j.sweep(ctx, c.Servers); e != nil {
+		late, cancel := afterwards(ctx)
+		defer cancel()
+		if e := subjects.UndoBootstrap(late, voters); e != nil {
 			err = errors.Join(err, e)
 		}
 	}()
 	if err != nil {
 		return r, err
 	}
+	run := prefix + rand.Text()
 	for i, w := range ways {
 		if c.Progress != nil {
 			c.Progress(w, i, len(ways))
 		}
-		j.Way, j.Sale = w, fmt.Sprintf("%s-%d", j.Run, i)
-		result, err := j.hold(ctx, &t, c.Servers)
+		result, err := c.hold(ctx, w, fmt.Sprintf("%s-%d", run, i))
 		if ctx.Err() != nil {
-			return r, nil // the result may be what it is for that reason alone
+			return r, err // the result may be what it is for that reason alone
 		}
 		if err != nil {
 			return r, fmt.Errorf("%v: %w", w, err)
@@ -208,47 +205,31 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 // prefix begins what all keys of this package, and names of locks, have in them.
 const prefix = "flashsale-"
 
-// A job is one sale.
-type job struct {
-	Way             Way
-	Run, Sale       string // what all keys of the run have in them, and those of this sale
-	Voters          []int  // the servers that vote for the time of the run, by their guards
-	Process         int    // which of the children this is
-	Think, Patience time.Duration
-}
-
 // The keys of a sale. One that tells the goods' slot of a cluster keeps them together,
 // which the script needs.
 func goodsKey(sale string) string  { return "{" + sale + "}:goods" }
 func ordersKey(sale string) string { return "{" + sale + "}:orders" }
 
-// hold holds one sale. An error is the server's; what goes wrong among the processes
-// is in the result.
-func (j job) hold(ctx context.Context, t *team, servers []*redistest.Server) (*Result, error) {
-	if err := t.gather(servers); err != nil {
-		return nil, err
-	}
-	conn, err := servers[0].Pool().GetContext(ctx)
+// hold holds one sale. An error is the server's; what goes wrong with the locks or the buyers is in the result.
+func (c Config) hold(ctx context.Context, w Way, sale string) (r *Result, err error) {
+	defer func() { err = errors.Join(err, sweep(ctx, c.Servers, sale)) }()
+	conn, err := c.Servers[0].Pool().GetContext(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if _, err := redis.DoContext(conn, ctx, "SET", goodsKey(j.Sale), Goods); err != nil {
+	if _, err := redis.DoContext(conn, ctx, "SET", goodsKey(sale), Goods); err != nil {
 		return nil, err
 	}
-	r := &Result{Way: j.Way, Want: Exact}
-	if j.Way.Name == NoLock {
+	r = &Result{Way: w, Want: Exact}
+	if w.Name == NoLock {
 		r.Want = Oversold
 	}
-	if err := t.sell(ctx, j, r); err != nil {
-		t.end() // others will do the next
-		r.Verdict, r.Errors = Wrong, append(r.Errors, err.Error())
-		return r, nil // the books may still change, or be gone
-	}
-	if r.Left, err = redis.Int(redis.DoContext(conn, ctx, "GET", goodsKey(j.Sale))); err != nil {
+	c.sell(ctx, w, sale, r)
+	if r.Left, err = redis.Int(redis.DoContext(conn, ctx, "GET", goodsKey(sale))); err != nil {
 		return nil, err
 	}
-	orders, err := redis.Strings(redis.DoContext(conn, ctx, "LRANGE", ordersKey(j.Sale), 0, -1))
+	orders, err := redis.Strings(redis.DoContext(conn, ctx, "LRANGE", ordersKey(sale), 0, -1))
 	if err != nil {
 		return nil, err
 	}
@@ -271,27 +252,24 @@ func verdictOf(r *Result, agreed bool) Balance {
 	return Wrong
 }
 
-// sweep removes every key of a run, and undoes the settings of the servers for it. It is
-// done also when ctx is over.
-func (j job) sweep(ctx context.Context, servers []*redistest.Server) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+// afterwards is a context for cleaning up, which must be done also when ctx is over.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+}
+
+// sweep removes every key of a sale.
+func sweep(ctx context.Context, servers []*redistest.Server, sale string) error {
+	ctx, cancel := afterwards(ctx)
 	defer cancel()
-	var voters []*redistest.Server
-	for _, i := range j.Voters {
-		voters = append(voters, servers[i])
-	}
-	if err := subjects.UndoBootstrap(ctx, voters); err != nil {
-		return err
-	}
 	for _, s := range servers {
-		if err := sweep(ctx, s.Pool(), j.Run); err != nil {
-			return fmt.Errorf("keys with %s in them may be left at %s: %w", j.Run, s.Addr(), err)
+		if err := sweepAt(ctx, s.Pool(), sale); err != nil {
+			return fmt.Errorf("keys with %s in them may be left at %s: %w", sale, s.Addr(), err)
 		}
 	}
 	return nil
 }
 
-func sweep(ctx context.Context, pool *redis.Pool, run string) error {
+func sweepAt(ctx context.Context, pool *redis.Pool, sale string) error {
 	conn, err := pool.GetContext(ctx)
 	if err != nil {
 		return err
@@ -299,7 +277,7 @@ func sweep(ctx context.Context, pool *redis.Pool, run string) error {
 	defer conn.Close()
 	for cursor := "0"; ; {
 		var keys []any
-		page, err := redis.Values(redis.DoContext(conn, ctx, "SCAN", cursor, "MATCH", "*"+run+"*", "COUNT", 1000))
+		page, err := redis.Values(redis.DoContext(conn, ctx, "SCAN", cursor, "MATCH", "*"+sale+"*", "COUNT", 1000))
 		if err == nil {
 			_, err = redis.Scan(page, &cursor, &keys)
 		}

@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,24 +15,12 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/child"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) {
-	if _, isChild := child.JobOf[any](role); isChild && os.Getenv(mute) != "" {
-		fmt.Fprintln(os.Stderr, "not today")
-		os.Exit(1)
-	}
-	if !Child(slices.Concat(subjects.All(), broken)...) {
-		redistest.Main(m)
-	}
-}
-
-// mute makes children end at once.
-const mute = "LOCKS_FLASHSALE_TEST_MUTE"
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // broken are locks that no shop should use. The second grants nothing but the warm-up, and the
 // server of the third is not set up for it.
@@ -68,7 +54,7 @@ func (fake) Release(context.Context, driver.Claim) (o driver.Outcome, err error)
 func (fake) Undo(context.Context, driver.Claim) error                            { return nil }
 
 func TestRun(t *testing.T) {
-	const all = Processes * Buyers
+	const all = Copies * Buyers
 	servers := redistest.Nodes(t, subjects.Most(subjects.Compared()))
 	var told []string
 	r, err := Run(t.Context(), Config{
@@ -148,7 +134,7 @@ func TestBroken(t *testing.T) {
 		case "grants-always":
 			ok = s.Verdict == Oversold && s.Oversold > 0 && s.Sold == Goods+s.Oversold
 		case "grants-never":
-			ok = s.Verdict == Wrong && s.GaveUp == Processes*Buyers && s.Sold == 0 && s.Left == Goods && len(s.Errors) > 0
+			ok = s.Verdict == Wrong && s.GaveUp == Copies*Buyers && s.Sold == 0 && s.Left == Goods && len(s.Errors) > 0
 		case "refuses":
 			ok = s.Verdict == Wrong && len(s.Errors) == 1 && strings.Contains(s.Errors[0], "NOPERM")
 		default:
@@ -214,22 +200,6 @@ func TestInterrupted(t *testing.T) {
 	})
 	if !errors.Is(err, reason) || !r.Interrupted || len(r.Results) != 1 {
 		t.Errorf("Run() = %+v, %v, want one result, and that it was interrupted", r, err)
-	}
-	wantNoKeys(t, servers...)
-}
-
-// TestNoProcesses: a way whose processes end says so, and so do the others.
-func TestNoProcesses(t *testing.T) {
-	t.Setenv(mute, "1")
-	servers := redistest.Nodes(t, 1)
-	r, err := Run(t.Context(), Config{Servers: servers})
-	if err != nil || len(r.Results) != 3 {
-		t.Fatalf("%d results, %v, want one for each way", len(r.Results), err)
-	}
-	for _, res := range r.Results {
-		if res.Verdict != Wrong || len(res.Errors) != 1 || !strings.Contains(res.Errors[0], "ended (exit status 1): not today") {
-			t.Errorf("%v: %s, %q, want its last words", res.Way, res.Verdict, res.Errors)
-		}
 	}
 	wantNoKeys(t, servers...)
 }

@@ -13,19 +13,22 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A shop is one sale as the buyers of one process meet it.
+// A shop is one sale as the buyers of one copy of the program meet it.
 type shop struct {
-	job
-	pool          *redis.Pool   // of the server with the goods
+	Config
+	sale          string
+	pools         []*redis.Pool // of the servers; the goods are on the first
 	goods, orders string        // the keys of how many are left, and of the list of those who have bought
 	lock          strategy.Lock // nil: of no use for this way of buying
 
-	looking sync.WaitGroup // buyers who have not looked yet
-	refused atomic.Int64
+	looking *sync.WaitGroup // buyers of all copies who have not looked yet
+	refused *atomic.Int64   // how often those of all copies had to try again
 }
 
 // A buyer's way ends with sold, or without: then it is sold out, or err says why
@@ -47,7 +50,7 @@ func (s *shop) looks(ctx context.Context, conn redis.Conn, think func()) (left i
 // lookAndBuy is what is wrong without a lock: between the look and the write, others
 // look at the same goods. think passes the time between the two.
 func (s *shop) lookAndBuy(ctx context.Context, buyer string, think func()) (sold bool, err error) {
-	conn, err := s.pool.GetContext(ctx)
+	conn, err := s.pools[0].GetContext(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -65,7 +68,7 @@ func (s *shop) lookAndBuy(ctx context.Context, buyer string, think func()) (sold
 }
 
 // noLock is what goes wrong. So that it does not depend on luck, a buyer thinks until
-// all others of its process have looked, too.
+// all others have looked, too.
 func (s *shop) noLock(ctx context.Context, buyer string) (bool, error) {
 	looked := sync.OnceFunc(s.looking.Done)
 	defer looked() // also by who could not look: the others wait
@@ -140,7 +143,7 @@ func (s *shop) buyUnder(ctx context.Context, lease strategy.Lease, buyer string)
 // write, the server refuses the transaction, and the buyer looks again. One of those
 // who look at the same goods always succeeds, so no buyer tries for ever.
 func (s *shop) optimistic(ctx context.Context, buyer string) (bool, error) {
-	conn, err := s.pool.GetContext(ctx)
+	conn, err := s.pools[0].GetContext(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -170,7 +173,7 @@ var buyScript = redis.NewScript(2, buySource)
 
 // atomicScript looks and writes in one step, at the server.
 func (s *shop) atomicScript(ctx context.Context, buyer string) (bool, error) {
-	conn, err := s.pool.GetContext(ctx)
+	conn, err := s.pools[0].GetContext(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -178,11 +181,56 @@ func (s *shop) atomicScript(ctx context.Context, buyer string) (bool, error) {
 	return redis.Bool(buyScript.Do(conn, s.goods, s.orders, buyer))
 }
 
-// mostErrors are reported of one process: they tend to say the same.
+// options are the locks'. The TTL is never needed here, and a busy machine may be slow.
+var options = strategy.Options{TTL: 30 * time.Second, OpTimeout: 5 * time.Second}
+
+// open finds how to buy that way, and dials and loads what it takes. close may be called twice.
+func (s *shop) open(ctx context.Context, w Way, copied int) (buy buying, close func(), err error) {
+	close = func() {}
+	switch w.Name {
+	case NoLock:
+		buy = s.noLock
+	case Optimistic:
+		buy = s.optimistic
+	case AtomicScript:
+		buy = s.atomicScript
+	default:
+		v := s.Variants[slices.IndexFunc(s.Variants, func(v subjects.Variant) bool { return v.Name == w.Name })]
+		st, err := v.New(s.pools[:v.Servers], options)
+		if err != nil {
+			return nil, close, err
+		}
+		close = sync.OnceFunc(func() { st.Close() })
+		// A lock of its own, to dial and to load scripts. It may take longer than the sale.
+		lease, err := waitFor(ctx, st.NewLock(fmt.Sprintf("%s warm-up %d", s.sale, copied)), 15*time.Second)
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		if err != nil {
+			return nil, close, err
+		}
+		if s.lock, buy = st.NewLock(s.sale), s.blocking; w.Form == NonBlocking {
+			buy = s.nonBlocking
+		}
+	}
+	for range Buyers { // a connection for each
+		conn, err := s.pools[0].GetContext(ctx)
+		if err != nil {
+			return nil, close, err
+		}
+		defer conn.Close() // with all the others, or it would be the same one
+		if err := buyScript.Load(conn); err != nil {
+			return nil, close, err
+		}
+	}
+	return buy, close, nil
+}
+
+// mostErrors are reported of one sale: they tend to say the same.
 const mostErrors = 3
 
-// sell lets the buyers in, all at once, and returns when the last one has left.
-func (s *shop) sell(ctx context.Context, buy buying) (r Result) {
+// sell lets the buyers of all copies in, all at once, and returns when the last one has left.
+func (c Config) sell(ctx context.Context, w Way, sale string, r *Result) {
 	var mu sync.Mutex
 	leave := func(sold bool, err error) {
 		mu.Lock()
@@ -192,22 +240,46 @@ func (s *shop) sell(ctx context.Context, buy buying) (r Result) {
 			if sold { // else it was sold out
 				r.Sold++
 			}
+			return
 		case errors.Is(err, errPatience):
 			r.GaveUp++
 		default:
 			r.Failed++
 		}
-		if err != nil && !slices.Contains(r.Errors, err.Error()) && len(r.Errors) < mostErrors {
+		if !slices.Contains(r.Errors, err.Error()) && len(r.Errors) < mostErrors {
 			r.Errors = append(r.Errors, err.Error())
 		}
 	}
+	var sent compare.Meter
+	var looking sync.WaitGroup
+	var refused atomic.Int64
+	looking.Add(Copies * Buyers)
+	var buys [Copies]buying
+	var closes [Copies]func()
+	for i := range Copies {
+		pools, end := sent.Pools(c.Servers)
+		defer end()
+		s := &shop{Config: c, sale: sale, pools: pools, goods: goodsKey(sale), orders: ordersKey(sale), looking: &looking, refused: &refused}
+		var err error
+		buys[i], closes[i], err = s.open(ctx, w, i)
+		defer closes[i]()
+		if err != nil {
+			leave(false, err)
+			return
+		}
+	}
+	sent.Commands() // those of the warm-up
 	began := time.Now()
 	var all sync.WaitGroup
-	for i := range Buyers {
-		all.Go(func() { leave(buy(ctx, fmt.Sprintf("buyer %d of process %d", i+1, s.Process+1))) })
+	for i, buy := range buys {
+		for n := range Buyers {
+			all.Go(func() { leave(buy(ctx, fmt.Sprintf("buyer %d of copy %d", n+1, i+1))) })
+		}
 	}
 	all.Wait()
-	r.Took = millis(time.Since(began))
-	r.Refused = int(s.refused.Load())
-	return r
+	r.Took, r.Refused = millis(time.Since(began)), int(refused.Load())
+	for _, close := range closes { // what they still have to send is sent
+		close()
+	}
+	r.Commands = sent.Commands()
 }

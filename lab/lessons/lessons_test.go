@@ -8,16 +8,9 @@ import (
 	"testing"
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/subjects"
-	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
-func TestMain(m *testing.M) {
-	if flashsale.Child(subjects.All()...) { // this binary is one of the processes of a sale
-		return
-	}
-	redistest.Main(m)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // shown are the verdicts that the acts of each lesson come to, in order: what is computed
 // from the servers and the history is held here, and nowhere else.

@@ -51,7 +51,7 @@ func saleLessons() []Lesson {
 				sh.buys(a)
 				sh.audit()
 			}},
-			{Title: fmt.Sprintf("the whole sale: %d goods, %d buyers at once in %d processes", flashsale.Goods, flashsale.Processes*flashsale.Buyers, flashsale.Processes),
+			{Title: fmt.Sprintf("the whole sale: %d goods, %d buyers at once in %d copies of the program", flashsale.Goods, flashsale.Copies*flashsale.Buyers, flashsale.Copies),
 				Timed: true, play: (*Stage).flashSale},
 		},
 	}}
@@ -85,8 +85,7 @@ func (sh shop) audit() {
 	sh.s.decide(notOversold, len(orders) <= sh.had, books, books)
 }
 
-// flashSale is the sale in earnest, with other processes: they tell of themselves only what
-// comes into the table.
+// flashSale is the sale in earnest, of which only the table is shown.
 func (s *Stage) flashSale() {
 	r, err := flashsale.Run(s.ctx, flashsale.Config{
 		Servers:  []*redistest.Server{s.redis().redis},

@@ -29,16 +29,17 @@ func flashsaleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flashsale",
 		Short: "Sell 10 goods to 30 buyers at once, with each lock and without",
-		Long: fmt.Sprintf(`Flashsale sells %d goods to %d buyers who come at once, in %d processes, and shows
-what becomes of the goods: with no lock, where it oversells; with each strategy,
+		Long: fmt.Sprintf(`Flashsale sells %d goods to %d buyers who come at once, in %d copies of the program
+(each with connections and locks of its own), and shows what becomes of the goods:
+with no lock, where it oversells; with each strategy,
 blocking (a buyer waits for the lock) and non-blocking (a buyer is refused, and
 presses the button again); with an optimistic transaction; and with one atomic
 script, which is what a real sale should use.
 
 The Redis is chosen as for compare. A strategy that takes several servers gets
 them, or is left out where fewer were given. Keys and locks have names that
-nobody else uses, and go away at the end, as the processes do, also after Ctrl-C.`,
-			flashsale.Goods, flashsale.Processes*flashsale.Buyers, flashsale.Processes),
+nobody else uses, and go away at the end, also after Ctrl-C.`,
+			flashsale.Goods, flashsale.Copies*flashsale.Buyers, flashsale.Copies),
 		Example: `  lab flashsale                           # a few seconds
   lab flashsale --redis localhost:6379    # on your own Redis
   lab flashsale --json > sale.json        # for programs`,
@@ -151,7 +152,7 @@ func saleTable(r *flashsale.Report, l look) string {
 			compare.Micros(1000 * float64(s.Took)), fmt.Sprint(s.Commands),
 		})
 	}
-	title := fmt.Sprintf("FLASH SALE: %d goods, %d buyers at once, in %d processes", r.Goods, r.Buyers, r.Processes)
+	title := fmt.Sprintf("FLASH SALE: %d goods, %d buyers at once, in %d copies of the program", r.Goods, r.Buyers, r.Copies)
 	return drawTable(title, head, rows, func(column int) bool { return column > 1 }, l)
 }
 
@@ -166,7 +167,7 @@ func unexpected(s flashsale.Result) string {
 
 // saleLegend says what was done, and what the columns are.
 func saleLegend(r *flashsale.Report) string {
-	return fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes. With no lock it thinks until all of its process have looked, "+
+	return fmt.Sprintf("A buyer looks at what is left, thinks for %v, and writes. With no lock it thinks until all have looked, "+
 		"so that overselling is no matter of luck; the script looks and writes at once. "+
 		"lock: a buyer waits for a blocking lock; refused by a non-blocking one, it comes back a little later. "+
 		"sold: orders in Redis (✓ as many as goods, ✗ oversold). left: goods in Redis. "+

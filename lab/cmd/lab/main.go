@@ -25,12 +25,11 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/faults"
-	"github.com/lockstrategies/locks/lab/flashsale"
 )
 
 func main() {
-	if contender.Child(faults.Players()...) || flashsale.Child(subjects.All()...) || subjects.Child() {
-		return // it was a process that a play of faults stops, or one of a sale, or of a trial
+	if contender.Child(faults.Players()...) || subjects.Child() {
+		return // it was a process that a play of faults stops, or one of a trial
 	}
 	cli.Main(rootCommand())
 }
@@ -41,7 +40,7 @@ func rootCommand() *cobra.Command {
 		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
 		Short: "The laboratory of Redis locks: compared, put to work, and broken",
 		Long: "The laboratory of Redis locks: several algorithms behind one interface.\n\n" +
-			"lab compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. lab flashsale puts\neach to work: 10 goods, 30 buyers, 2 processes. lab faults shows what each\ndoes when things break. lab lesson shows how lock designs evolved,\nlab exercise judges locks that you put right, and lab report writes all that down as one page.\n\nHere lab stands for: go run -C lab ./cmd/lab, from the root of the repository.",
+			"lab compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. lab flashsale puts\neach to work: 10 goods, 30 buyers, 2 copies of the program. lab faults shows what each\ndoes when things break. lab lesson shows how lock designs evolved,\nlab exercise judges locks that you put right, and lab report writes all that down as one page.\n\nHere lab stands for: go run -C lab ./cmd/lab, from the root of the repository.",
 	}
 	root.AddCommand(compareCommand(), flashsaleCommand(), faultsCommand(), lessonCommand(), exerciseCommand(), reportCommand())
 	return root
