@@ -2,6 +2,7 @@ package lessons
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -21,7 +22,7 @@ func clockBackLessons() []Lesson {
 				a.dies()
 				redis.setBack()
 				s.lapse()
-				s.freedInTime(b, func() bool { return b.takes("token-of-B") })
+				s.freed(b, func() bool { return b.takes("token-of-B") }, s.keptOn)
 				ops := s.client("ops")
 				s.note("an operator (ops) knows that A is dead, and deletes A's lock, by its token")
 				ops.eval(redis, compareDelete, s.key(), "token-of-A")
@@ -35,7 +36,7 @@ func clockBackLessons() []Lesson {
 				s.servers = all[1:] // on which it lapses
 				s.lapse(s.key())
 				s.servers = all
-				s.freedInTime(b, func() bool { return b.elects(all) })
+				s.freed(b, func() bool { return b.elects(all) }, s.keptOn)
 			}},
 		},
 	}}
@@ -55,11 +56,7 @@ func (srv *server) setBack() {
 	srv.look("PTTL", s.key())
 }
 
-// freedInTime judges whether c gets a dead holder's lock when a TTL is over.
-func (s *Stage) freedInTime(c *client, try func() bool) {
-	if try() {
-		s.judge(comesFree, true, "%s has got it, a TTL after its holder's death", c.name)
-	} else {
-		s.broken(comesFree, "a TTL after its holder's death the server keeps the key for %d ms more", s.redis().look("PTTL", s.key()))
-	}
+// keptOn is what keeps a dead holder's lock then.
+func (s *Stage) keptOn() string {
+	return fmt.Sprintf("a TTL after its holder's death the server keeps the key for %d ms more", s.redis().look("PTTL", s.key()))
 }

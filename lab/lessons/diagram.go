@@ -52,9 +52,8 @@ type Drawing struct {
 	timed   bool // no command says when, so each row does
 	state   map[string]*lifeline
 
-	events int       // that it has got
-	rows   []*row    // to be drawn
-	draw   func(row) // what is done with a row that is whole
+	events int    // that it has got
+	rows   []*row // to be drawn
 }
 
 // A row is one line of the diagram: an event, together with its answer if nothing else
@@ -71,9 +70,7 @@ type lifeline struct{ holds, paused, dead bool }
 
 // NewDrawing returns one that has nobody on it.
 func NewDrawing(width int, paint Paint) *Drawing {
-	d := &Drawing{paint: paint, width: width, state: map[string]*lifeline{}}
-	d.draw = d.row
-	return d
+	return &Drawing{paint: paint, width: width, state: map[string]*lifeline{}}
 }
 
 // Row gets the next event, and returns the rows that are whole by that: a command
@@ -147,7 +144,7 @@ func (d *Drawing) closeRows() {
 // others may join.
 func (d *Drawing) drawn(keep bool) string {
 	for len(d.rows) > 0 && !d.rows[0].waits() && !(keep && len(d.rows) == 1 && d.rows[0].Kind == Send) {
-		d.draw(*d.rows[0])
+		d.row(*d.rows[0])
 		d.rows = d.rows[1:]
 	}
 	defer d.b.Reset()
@@ -394,7 +391,7 @@ func (d *Drawing) arrows(r row) []cell {
 func (d *Drawing) fanned(r row) string {
 	parts := []string{r.Command()}
 	for _, a := range r.answers(d.actors) {
-		parts = append(parts, "→ "+strings.Join(a.From, " ")+": "+a.Text)
+		parts = append(parts, "→ "+strings.Join(a.from, " ")+": "+a.text)
 	}
 	if line := strings.Join(parts, "  "); utf8.RuneCountInString(line) <= d.width-d.text {
 		return line
@@ -403,7 +400,7 @@ func (d *Drawing) fanned(r row) string {
 }
 
 // answers are the different ones to a command, in the order of the servers.
-func (r row) answers(actors []Actor) (all []Answer) {
+func (r row) answers(actors []Actor) (all []reading) {
 	commands := r.all()
 	place := func(r *row) int {
 		return slices.IndexFunc(actors, func(a Actor) bool { return a.Name == r.To })
@@ -413,45 +410,17 @@ func (r row) answers(actors []Actor) (all []Answer) {
 		if c.answer == "" {
 			continue
 		}
-		i := slices.IndexFunc(all, func(a Answer) bool { return a.Text == c.answer })
+		i := slices.IndexFunc(all, func(a reading) bool { return a.text == c.answer })
 		if i < 0 {
-			i, all = len(all), append(all, Answer{Text: c.answer})
+			i, all = len(all), append(all, reading{text: c.answer})
 		}
-		all[i].From = append(all[i].From, c.To)
+		all[i].from = append(all[i].from, c.To)
 	}
 	return all
 }
 
-// A Row is what a diagram shows side by side: an event, or a command with its answers.
-type Row struct {
-	Event
-	Servers []string // send: to which the command went
-	Answers []Answer // send: what came back before anything else happened
-}
-
-// An Answer is what some servers said, all the same.
-type Answer struct {
-	From []string
-	Text string
-}
-
-// Rows are the rows of the trace's diagram, for those who do not draw it on a terminal.
-func (t Trace) Rows() (rows []Row) {
-	d := NewDrawing(0, func(_ Style, s string) string { return s })
-	d.Head(t.Actors)
-	d.draw = func(r row) {
-		out := Row{Event: r.Event}
-		if r.Kind == Send {
-			out.Answers = r.answers(t.Actors)
-			for _, c := range r.all() {
-				out.Servers = append(out.Servers, c.To)
-			}
-		}
-		rows = append(rows, out)
-	}
-	for _, e := range t.Events {
-		d.Row(e)
-	}
-	d.Rest()
-	return rows
+// A reading is what some servers said, all the same.
+type reading struct {
+	from []string
+	text string
 }

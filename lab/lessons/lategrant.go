@@ -3,8 +3,6 @@ package lessons
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,7 +96,6 @@ func (s *Stage) undoneByModule() {
 	a.opens(byLuascript, func(o *strategy.Options) { o.OpTimeout = patience })
 	b.opens(byLuascript, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 })
 
-	srv.ask("CONFIG", "RESETSTAT")
 	s.happens("what A sends from here on is held up on the way", func(context.Context) error {
 		first.Hold(rig.Requests)
 		return nil
@@ -108,32 +105,12 @@ func (s *Stage) undoneByModule() {
 	}
 	s.note("A gives up")
 	a.locks.Close() // which waits for the undo
-	s.killed()
 	s.happens("what was held up goes on", func(context.Context) error {
 		first.Heal()
 		return srv.ends(id)
 	})
 	s.nobodys(b, func() bool { return b.acquires() != nil })
 	s.note(luascriptSays)
-}
-
-// killed tells how many connections were killed by later ones, on which the recorder does
-// not see what is not the client's. Each that is dialled asks once who it is, and tries
-// once, on nobody, whether it may kill.
-func (s *Stage) killed() {
-	calls := func(command string) int {
-		for _, stat := range strings.Fields(string(s.redis().ask("INFO", "commandstats").([]byte))) {
-			if rest, ok := strings.CutPrefix(stat, "cmdstat_client|"+command+":calls="); ok {
-				n, _, _ := strings.Cut(rest, ",")
-				count, _ := strconv.Atoi(n)
-				return count
-			}
-		}
-		return 0
-	}
-	if n := calls("kill") - calls("info"); n > 0 {
-		s.note("before that, and by itself, A's new connection has ended the old one: CLIENT KILL (INFO commandstats tells of it)")
-	}
 }
 
 // patience is how long a client waits for an answer of which the stage knows that it is held up.

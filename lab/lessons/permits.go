@@ -97,26 +97,19 @@ func (c *client) countsUp() bool {
 // countedFree judges whether a dead holder, which a count counts, keeps another out. look is the command,
 // with what comes after the key, that says the count.
 func (s *Stage) countedFree(dead, c *client, look string, try func() bool, field ...any) {
-	if try() {
-		s.judge(comesFree, true, "%s has got in, a TTL after %s's death", c.name, dead.name)
-		return
-	}
-	count, _ := s.redis().look(look, append([]any{s.key()}, field...)...).([]byte)
-	ttl := s.redis().look("PTTL", s.key())
-	var at []*client
-	for _, other := range s.clients {
-		if other.holding && !other.dead {
-			at = append(at, other)
+	s.freed(c, try, func() string {
+		count, _ := s.redis().look(look, append([]any{s.key()}, field...)...).([]byte)
+		ttl := s.redis().look("PTTL", s.key())
+		at := slices.DeleteFunc(slices.Clone(s.clients), func(c *client) bool { return !c.holding || c.dead })
+		if ttl != int64(-1) || string(count) != strconv.Itoa(len(at)+1) {
+			s.Cannot("%s does not get in, but the count is %s, with %d who live, and its TTL %v", c.name, count, len(at), ttl)
 		}
-	}
-	if ttl != int64(-1) || string(count) != strconv.Itoa(len(at)+1) {
-		s.Cannot("%s does not get in, but the count is %s, with %d who live, and its TTL %v", c.name, count, len(at), ttl)
-	}
-	who := "nobody alive is in"
-	if len(at) > 0 {
-		who = fmt.Sprintf("only %s %s", named(at), s.shares.believes(at[0]))
-	}
-	s.broken(comesFree, "the count is %s, and %s: it counts %s, who is dead. PTTL is -1, so it always will", count, who, dead.name)
+		who := "nobody alive is in"
+		if len(at) > 0 {
+			who = fmt.Sprintf("only %s %s", named(at), s.shares.believes(at[0]))
+		}
+		return fmt.Sprintf("the count is %s, and %s: it counts %s, who is dead. PTTL is -1, so it always will", count, who, dead.name)
+	})
 }
 
 // ranks takes a permit by a sorted set, and the client's own clock.
@@ -165,14 +158,10 @@ func (s *Stage) permitsLapse(a, b, c *client) {
 	b.renews(lease)
 	s.note("extend.lua returns how many it has renewed")
 	s.lapseOf(a, "permit:"+dead.Token())
-	if c.acquires() == nil {
-		s.broken(comesFree, "A's TTL is over, and C gets no permit")
-		return
-	}
+	s.freed(c, func() bool { return c.acquires() != nil }, func() string { return "A's TTL is over, and C gets no permit" })
 	if !slices.Contains(s.holders(), "permit:"+lease.Token()) {
 		s.late("B has lost its permit")
 	}
-	s.judge(comesFree, true, "C has got A's permit, a TTL after A's death, and B has kept its own")
 }
 
 // lapseOf is the time in which one hold ends of a lock that several hold: a member of a sorted set, with its

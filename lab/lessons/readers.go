@@ -138,13 +138,11 @@ func (s *Stage) zombie(r1, r2, w *client) {
 	since := s.clock().Sub(death)
 	got := w.writesBy(shareWrite)
 	s.stillHeld(renewed)
-	if got {
-		s.judge(comesFree, true, "W has got in, %d ms after R1's death, with a TTL of %s ms", since.Milliseconds(), s.px())
-		return
-	}
-	s.redis().look("HKEYS", s.key())
-	left := s.redis().look("PTTL", s.key())
-	s.broken(comesFree, "R1 died %d ms ago, its TTL is %s ms, and it keeps W out for %d ms more: R2 has renewed R1, too", since.Milliseconds(), s.px(), left)
+	s.freed(w, func() bool { return got }, func() string {
+		s.redis().look("HKEYS", s.key())
+		left := s.redis().look("PTTL", s.key())
+		return fmt.Sprintf("R1 died %d ms ago, its TTL is %s ms, and it keeps W out for %d ms more: R2 has renewed R1, too", since.Milliseconds(), s.px(), left)
+	})
 }
 
 // rounds are how often a reader comes in before the other goes. The first of them are drawn. The number of

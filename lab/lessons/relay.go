@@ -9,9 +9,6 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// handOffs is in how many hand-offs the commands are counted.
-const handOffs = 8
-
 // waiters are how many wait meanwhile, in each relay.
 var waiters = []int{2, 4, 8}
 
@@ -24,64 +21,54 @@ type relay struct {
 	all       []*client
 }
 
-// A way is how those who wait learn that the lock is free. begin has the first of all hold the
-// lock, and the others wait.
+// A way is how those who wait learn that the lock is free. handOff has the first of all hold the
+// lock, and the others wait; then the first passes it to the second, and waits, and counts what that sends.
 type way struct {
-	name  string
-	begin func(r *relay) runners
+	name    string
+	handOff func(r *relay, counts func(pass func()))
 }
 
-type runners struct {
-	pass func(from, to *client) // the lock, and then from waits
-	end  func()
-}
-
-var polling = way{"polling, twice in each hold", func(r *relay) runners {
+var polling = way{"polling, twice in each hold", func(r *relay, counts func(func())) {
 	r.asks(r.all[0], true)
-	return runners{end: func() {}, pass: func(from, to *client) {
-		r.releases(from, compareDelete)
-		r.asks(to, true)
+	counts(func() {
+		r.releases(r.all[0], compareDelete)
+		r.asks(r.all[1], true)
 		for range 2 {
-			r.others(func(c *client) { r.asks(c, false) }, to)
+			r.others(func(c *client) { r.asks(c, false) }, 1)
 		}
-	}}
+	})
 }}
 
-var wakeUp = way{"wake-up of all", func(r *relay) runners {
-	free := r.s.free(r.key)
-	told, stop := map[*client]chan struct{}{}, map[*client]func(){}
+var wakeUp = way{"wake-up of all", func(r *relay, counts func(func())) {
+	free, told, leaves := r.s.free(r.key), map[*client]chan struct{}{}, []func(){}
 	wait := func(c *client) {
 		heard := make(chan struct{}, 1)
 		leave, err := c.subscribes(r.s.redis(), free, func() { heard <- struct{}{} })
 		if err != nil {
 			r.s.Cannot("%s cannot listen: %w", c.name, err)
 		}
-		told[c], stop[c] = heard, leave
+		told[c], leaves = heard, append(leaves, leave)
 		r.asks(c, false)
 	}
 	r.asks(r.all[0], true)
-	r.others(wait, r.all[0])
-	return runners{
-		pass: func(from, to *client) {
-			r.releases(from, releasePublish, free)
-			r.others(func(c *client) { taken(r, c, told[c]) }, from)
-			stop[to]()
-			delete(stop, to)
-			r.asks(to, true)
-			r.others(func(c *client) { r.asks(c, false) }, from, to)
-			wait(from)
-		},
-		end: func() {
-			for _, leave := range stop {
-				leave()
-			}
-		},
+	r.others(wait, 0)
+	counts(func() {
+		r.releases(r.all[0], releasePublish, free)
+		r.others(func(c *client) { taken(r, c, told[c]) }, 0)
+		r.asks(r.all[1], true)
+		for _, c := range r.all[2:] {
+			r.asks(c, false)
+		}
+		wait(r.all[0])
+	})
+	for _, leave := range leaves {
+		leave()
 	}
 }}
 
-var directGrant = way{"direct grant", func(r *relay) runners {
+var directGrant = way{"direct grant", func(r *relay, counts func(func())) {
 	ctx, giveUp := context.WithCancel(r.s.ctx)
-	queue, waiting, granted := r.s.queue(r.key), int64(0), map[*client]chan strategy.Lease{}
+	queue, granted := r.s.queue(r.key), map[*client]chan strategy.Lease{}
 	acquire := func(c *client) {
 		got := make(chan strategy.Lease, 1)
 		granted[c] = got
@@ -90,36 +77,32 @@ var directGrant = way{"direct grant", func(r *relay) runners {
 			got <- lease
 		}()
 	}
-	wait := func(c *client) {
-		waiting++
+	wait := func(c *client, place int) {
 		acquire(c)
-		r.s.until(c.name+" has its place in the queue", func() bool { return r.s.redis().ask("LLEN", queue) == waiting })
+		r.s.until(c.name+" has its place in the queue", func() bool { return r.s.redis().ask("LLEN", queue) == int64(place) })
+	}
+	release := func(c *client) {
+		if lease := taken(r, c, granted[c]); lease == nil || lease.Release(r.s.ctx) != nil {
+			r.s.Cannot("the lock is lost before its release")
+		}
 	}
 	for _, c := range r.all {
 		c.opens(queueing)
 	}
 	acquire(r.all[0])
-	held := taken(r, r.all[0], granted[r.all[0]])
-	r.others(wait, r.all[0])
-	release := func() {
-		if held == nil || held.Release(r.s.ctx) != nil {
-			r.s.Cannot("the lock is lost before its release")
-		}
+	granted[r.all[0]] <- taken(r, r.all[0], granted[r.all[0]]) // it has the lock before the others come
+	for i, c := range r.all[1:] {
+		wait(c, i+1)
 	}
-	return runners{
-		pass: func(from, to *client) {
-			release()
-			held = taken(r, to, granted[to])
-			waiting--
-			wait(from)
-		},
-		end: func() {
-			giveUp()
-			release()
-			for _, c := range r.all {
-				c.locks.Close() // what that sends is not drawn either
-			}
-		},
+	counts(func() {
+		release(r.all[0])
+		granted[r.all[1]] <- taken(r, r.all[1], granted[r.all[1]])
+		wait(r.all[0], len(r.all)-1)
+	})
+	giveUp()
+	release(r.all[1])
+	for _, c := range r.all {
+		c.locks.Close() // what that sends is not drawn either
 	}
 }}
 
@@ -134,10 +117,10 @@ func taken[T any](r *relay, c *client, from <-chan T) T {
 	}
 }
 
-// others does something for all but some.
-func (r *relay) others(do func(*client), but ...*client) {
-	for _, c := range r.all {
-		if c != but[0] && c != but[len(but)-1] {
+// others does something for all but one.
+func (r *relay) others(do func(*client), but int) {
+	for i, c := range r.all {
+		if i != but {
 			do(c)
 		}
 	}
@@ -163,13 +146,13 @@ func (s *Stage) relays(ways ...way) {
 	for _, n := range waiters {
 		t.Head = append(t.Head, fmt.Sprintf("%d wait", n))
 	}
-	var costs []float64
+	var costs []int
 	for _, w := range ways {
 		row := []string{w.name}
 		costs = nil
 		for _, n := range waiters {
 			s.offstage(func() { costs = append(costs, s.relay(w, n)) })
-			row = append(row, fmt.Sprintf("%.1f", costs[len(costs)-1]))
+			row = append(row, fmt.Sprint(costs[len(costs)-1]))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -177,27 +160,25 @@ func (s *Stage) relays(ways ...way) {
 	// Each who waits either sends something per hand-off, which is a command at least, or nothing;
 	// half a command is between.
 	last := len(waiters) - 1
-	each := (costs[last] - costs[0]) / float64(waiters[last]-waiters[0])
-	s.judge(costsTheSame, each < 0.5, "%.1f commands where %d wait, and %.1f where %d do: each who waits adds %.1f",
+	each := float64(costs[last]-costs[0]) / float64(waiters[last]-waiters[0])
+	s.judge(costsTheSame, each < 0.5, "%d commands where %d wait, and %d where %d do: each who waits adds %.1f",
 		costs[0], waiters[0], costs[last], waiters[last], each)
 }
 
 const costsTheSame = "a hand-off costs the same however many wait"
 
 // relay is one of those, and returns how many commands a hand-off took.
-func (s *Stage) relay(w way, waiting int) float64 {
+func (s *Stage) relay(w way, waiting int) (sent int) {
 	r := &relay{s: s, name: s.name + "-relay"}
 	r.key = s.leaves(strategy.DefaultKey(r.name))
 	for i := range waiting + 1 {
 		r.all = append(r.all, s.client(fmt.Sprintf("%c", 'A'+i)))
 	}
-	run := w.begin(r)
-	before := s.commands()
-	for i := range handOffs {
-		run.pass(r.all[i%len(r.all)], r.all[(i+1)%len(r.all)])
-	}
-	sent := s.commands() - before
-	run.end()
+	w.handOff(r, func(pass func()) {
+		before := s.commands()
+		pass()
+		sent = s.commands() - before
+	})
 	s.redis().ask("DEL", r.key)
-	return float64(sent) / handOffs
+	return sent
 }

@@ -35,14 +35,14 @@ func setnxLessons() []Lesson {
 				take(b)
 				b.dies()
 				s.passes(s.ttl)
-				s.freed(a, func() bool { return take(a) })
+				s.freed(a, func() bool { return take(a) }, s.endless)
 			}},
 			{Title: "SETNX, and a time to live (TTL) by PEXPIRE", play: func(s *Stage, a, b *client) {
 				a.setsThenExpires()
 				b.setsThenExpires()
 				a.dies()
 				s.lapse(s.key())
-				s.freed(b, b.setsThenExpires)
+				s.freed(b, b.setsThenExpires, s.endless)
 			}},
 		},
 	}, {
@@ -58,14 +58,14 @@ func setnxLessons() []Lesson {
 				a.becomes(Dead, "dies before it sends PEXPIRE")
 				a.dead = true
 				s.lapse(s.key())
-				s.freed(b, b.setsThenExpires)
+				s.freed(b, b.setsThenExpires, s.endless)
 			}},
 			{Title: "one command, and a death right after it", play: func(s *Stage, a, b *client) {
 				a.takes("A")
 				a.dies()
 				b.takes("B")
 				s.lapse(s.key())
-				s.freed(b, func() bool { return b.takes("B") })
+				s.freed(b, func() bool { return b.takes("B") }, s.endless)
 			}},
 		},
 	}}

@@ -27,7 +27,7 @@ func timestampLessons() []Lesson {
 					}
 					b.do(s.redis(), "DEL", s.key())
 					return b.stamps() != ""
-				})
+				}, s.endless)
 			}},
 			{Title: "GET, DEL and SETNX, by two at a time", play: func(s *Stage) {
 				b, c := s.abandoned()

@@ -53,17 +53,21 @@ func (c *client) stillHas(srv *server, token string) {
 	}
 }
 
-// freed judges whether somebody gets the lock of a dead holder, by trying when a TTL is over,
-// and by what Redis says of the key if not.
-func (s *Stage) freed(c *client, try func() bool) {
+// freed judges whether a client gets the lock of a dead holder when a TTL is over. If not, keeps says what keeps it out.
+func (s *Stage) freed(c *client, try func() bool, keeps func() string) {
 	if try() {
 		s.judge(comesFree, true, "%s has got it, a TTL after its holder's death", c.name)
 		return
 	}
+	s.broken(comesFree, "%s", keeps())
+}
+
+// endless is what keeps the lock of a dead holder where nothing ends it.
+func (s *Stage) endless() string {
 	if ttl := s.redis().look("PTTL", s.key()).(int64); ttl != -1 {
-		s.Cannot("%s does not get the lock, though it has a TTL, of %d ms", c.name, ttl)
+		s.Cannot("nobody gets the lock, though it has a TTL, of %d ms", ttl)
 	}
-	s.broken(comesFree, "PTTL is -1: the key has no end, and nobody is left to delete it")
+	return "PTTL is -1: the key has no end, and nobody is left to delete it"
 }
 
 // A sharing is what a lock promises about those who hold it at the same time.

@@ -2,6 +2,7 @@ package lessons
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -75,19 +76,16 @@ func watchdogLessons() []Lesson {
 	}}
 }
 
-// freedAfter judges whether somebody gets the lock of one who died so long ago. If not, that
-// is because of who renews it.
+// freedAfter is freed for the lock of one who died then. If nobody gets it, that is because of who renews it.
 func (s *Stage) freedAfter(death time.Time, c *client, try func() bool) {
 	since := time.Since(death)
 	if since < s.ttl {
 		s.Cannot("%s asks too early: %v after its holder's death", c.name, since)
 	}
-	if try() {
-		s.judge(comesFree, true, "%s has got it, %d ms after its holder's death, with a TTL of %s ms", c.name, since.Milliseconds(), s.px())
-		return
-	}
-	ttl := s.redis().look("PTTL", s.key()).(int64)
-	s.broken(comesFree, "its holder died %d ms ago, its TTL is %s ms, and there are %d ms left: it is renewed for nobody", since.Milliseconds(), s.px(), ttl)
+	s.freed(c, try, func() string {
+		left := s.redis().look("PTTL", s.key())
+		return fmt.Sprintf("its holder died %d ms ago, its TTL is %s ms, and there are %d ms left: it is renewed for nobody", since.Milliseconds(), s.px(), left)
+	})
 }
 
 // opensWith has the client lock by package luascript. The diagram shows the renewals, which the
