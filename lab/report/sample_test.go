@@ -17,7 +17,7 @@ const hostile = `</style></title></pre><script>alert("1")</script><img src=http:
 
 // sample is the report.
 func sample() Report {
-	return Report{
+	r := Report{
 		Version: "v0.0.0 " + hostile, Choice: "redis: by hand, " + hostile, Command: "lab report --quick " + hostile,
 		Made: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 61500 * time.Millisecond,
 		Lessons: []Lesson{
@@ -27,6 +27,10 @@ func sample() Report {
 		Comparison: comparison(),
 		Faults:     faults.Groups(),
 	}
+	for _, l := range lessons.All() {
+		r.Lessons = append(r.Lessons, Lesson{Result: lessons.Result{Number: l.Number, Name: l.Name, Title: l.Title, Idea: l.Idea, Fix: l.Fix}})
+	}
+	return r
 }
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
