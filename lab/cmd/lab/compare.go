@@ -81,7 +81,7 @@ Strategies:
   lab compare --json > comparison.json           # for programs
   lab compare --markdown                         # the guarantees alone`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
+		PreRunE: func(*cobra.Command, []string) error { return c.check() },
 		RunE:    cli.Does(c.run),
 	}
 	f := cmd.Flags()
@@ -92,23 +92,16 @@ Strategies:
 	f.BoolVar(&c.quick, "quick", false, "the same as --duration "+quickDuration.String())
 	f.BoolVar(&c.json, "json", false, "print everything as JSON: measurements, evidence, histories")
 	f.BoolVar(&c.markdown, "markdown", false, "print the guarantees as a Markdown table, and measure nothing")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
+	cmd.MarkFlagsMutuallyExclusive("duration", "quick", "markdown") // which measures nothing
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // check finds what makes no sense before anything is started.
-func (c *comparison) check(cmd *cobra.Command) error {
-	if err := c.servers.check(cmd); err != nil {
+func (c *comparison) check() error {
+	if err := c.servers.check(); err != nil {
 		return err
-	}
-	if set := cli.Given(cmd.Flags().Changed, "duration", "quick"); len(set) > 1 {
-		return errors.New("--duration and --quick exclude each other: --quick is --duration " + quickDuration.String())
-	}
-	if set := cli.Given(cmd.Flags().Changed, "json", "markdown"); len(set) > 1 {
-		return errors.New("--json and --markdown exclude each other")
-	}
-	if set := cli.Given(cmd.Flags().Changed, "duration", "quick"); c.markdown && len(set) > 0 {
-		return fmt.Errorf("--markdown measures nothing, so %s says nothing", set[0])
 	}
 	if c.quick {
 		c.duration = quickDuration

@@ -41,7 +41,7 @@ plays, one after another. docs/learn/faults.md has the matrix, too.`,
   lab faults power loss                         # its rows on power loss
   lab faults --play restart --strategy redlock  # see it happen`,
 		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := t.check(cmd); err != nil {
+			if err := t.check(); err != nil {
 				return err
 			}
 			return t.understand(cmd, args)

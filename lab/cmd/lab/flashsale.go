@@ -44,7 +44,7 @@ nobody else uses, and go away at the end, also after Ctrl-C.`,
   lab flashsale --redis localhost:6379    # on your own Redis
   lab flashsale --json > sale.json        # for programs`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return s.check(cmd) },
+		PreRunE: func(*cobra.Command, []string) error { return s.check() },
 		RunE:    cli.Does(s.run),
 	}
 	cmd.Flags().SortFlags = false

@@ -3,10 +3,8 @@ package main
 // The program lab: the flash sale.
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
@@ -14,7 +12,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
-	testverdict "github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/flashsale"
 )
@@ -50,34 +47,6 @@ func TestFlashsaleJSON(t *testing.T) {
 	}
 	conn := s.Pool().Get()
 	defer conn.Close()
-	wantSwept(t, conn)
-}
-
-// TestFlashsaleEnds: a signal ends it, and leaves no key.
-func TestFlashsaleEnds(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	conn := s.Pool().Get()
-	defer conn.Close()
-	cmd := clitest.Command(t, "flashsale", "--redis", s.URL())
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// The second sale is one with a lock.
-	testverdict.Eventually(t, "goods of the second sale", func() bool {
-		page, _ := redis.Values(conn.Do("SCAN", 0, "MATCH", "*flashsale-*-1}:goods", "COUNT", 1000))
-		var keys []string
-		redis.Scan(page, nil, &keys)
-		return len(keys) > 0
-	})
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 143 || !strings.Contains(out.String(), "INTERRUPTED") || strings.Contains(out.String(), "atomic script and no lock") {
-		t.Errorf("exit %d, want 143, and what is known and that it is not all:\n%s%s", code, out.String(), errs.String())
-	}
 	wantSwept(t, conn)
 }
 

@@ -50,7 +50,7 @@ start their own, and are not given where there can be none.`,
   lab lesson --all --embedded   # all that need no real Redis
   lab lesson 8 --json           # every command and reply, for programs`,
 		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.check(cmd); err != nil {
+			if err := s.check(); err != nil {
 				return err
 			}
 			return s.choose(cmd, args)
@@ -62,6 +62,7 @@ start their own, and are not given where there can be none.`,
 	f.BoolVar(&s.all, "all", false, "give all lessons")
 	f.BoolVar(&s.step, "step", false, "stop before each command; Enter goes on, q ends the run")
 	f.BoolVar(&s.json, "json", false, "print everything as JSON: events, verdicts, scripts")
+	cmd.MarkFlagsMutuallyExclusive("step", "json")
 	s.servers.flags(cmd)
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -75,9 +76,6 @@ start their own, and are not given where there can be none.`,
 
 // choose finds the lessons, and what cannot be done before anything is started.
 func (s *schooling) choose(cmd *cobra.Command, names []string) error {
-	if set := cli.Given(cmd.Flags().Changed, "step", "json"); len(set) > 1 {
-		return errors.New("--step and --json exclude each other")
-	}
 	switch {
 	case s.all && len(names) > 0:
 		return fmt.Errorf("--all gives all lessons: leave out %s, or --all", strings.Join(names, " "))

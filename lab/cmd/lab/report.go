@@ -55,7 +55,7 @@ what it lacks and why; the exit status is 1.`,
   lab report --quick -o report.html   # with less exact timings, in about a minute and a half
   lab report -o - > report.html       # what it says meanwhile goes to the standard error`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return p.check(cmd) },
+		PreRunE: func(*cobra.Command, []string) error { return p.check() },
 		RunE:    cli.Does(p.run),
 	}
 	f := cmd.Flags()
@@ -67,8 +67,8 @@ what it lacks and why; the exit status is 1.`,
 	return cmd
 }
 
-func (p *reporter) check(cmd *cobra.Command) error {
-	if err := p.servers.check(cmd); err != nil {
+func (p *reporter) check() error {
+	if err := p.servers.check(); err != nil {
 		return err
 	}
 	if p.output == "" {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
-	testverdict "github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -106,31 +104,5 @@ func TestReportUncompared(t *testing.T) {
 	}
 	if strings.Contains(string(page), `id="speed"`) {
 		t.Error("the page has the speed of what was not measured")
-	}
-}
-
-// TestReportInterrupted: there is no half page, and nothing is left next to it.
-func TestReportInterrupted(t *testing.T) {
-	folder := t.TempDir()
-	file := filepath.Join(folder, "page.html")
-	if err := os.WriteFile(file, []byte("what was there before"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s := redistest.Own(t, redistest.Config{})
-	cmd := clitest.Command(t, "report", "--redis", s.URL(), "-o", file)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	testverdict.Eventually(t, "the report gives lessons", func() bool { return redistest.Do(t, s, "DBSIZE") != int64(0) })
-	cmd.Process.Signal(syscall.SIGINT)
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "lab: interrupted") || strings.Contains(out.String(), "is written") {
-		t.Errorf("exit %d, %q, %q, want 130 and a word", code, out.String(), errs.String())
-	}
-	left, _ := os.ReadDir(folder)
-	if text, err := os.ReadFile(file); err != nil || string(text) != "what was there before" || len(left) != 1 {
-		t.Errorf("the file is %.60q, %v, one of %v: want what was there before, alone", text, err, left)
 	}
 }

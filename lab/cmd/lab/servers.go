@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/url"
 	"strings"
@@ -28,13 +27,11 @@ func (v *servers) flags(cmd *cobra.Command) {
 	f.BoolVar(&v.docker, "docker", false, "demand a Docker container")
 	f.BoolVar(&v.embedded, "embedded", false, "use the embedded imitation of Redis: no timings to rely on")
 	f.StringArrayVar(&v.redis, "redis", nil, "use this server: `host:port`, or\n"+urlForm+";\nagain for more servers")
+	cmd.MarkFlagsMutuallyExclusive("docker", "embedded", "redis")
 }
 
 // check finds what makes no sense before anything is started.
-func (v *servers) check(cmd *cobra.Command) error {
-	if set := cli.Given(cmd.Flags().Changed, "docker", "embedded", "redis"); len(set) > 1 {
-		return fmt.Errorf("%s exclude each other: each names a Redis to use, so give one of them", strings.Join(set, " and "))
-	}
+func (v *servers) check() error {
 	for _, s := range v.redis {
 		if !strings.Contains(s, "://") {
 			s = "redis://" + s
