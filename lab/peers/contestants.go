@@ -30,13 +30,12 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A client is a contestant, opened.
+// A client is a contestant, opened. Its connections end with the process.
 type client interface {
 	mutex(name string) mutex // one caller's
 	// keep keeps a lock alive until the process ends, as users of the library do it.
 	keep(h held)
 	lost(h held) bool
-	close() error
 }
 
 // A mutex is one caller's way to one lock.
@@ -129,7 +128,6 @@ func (l *lossy) every(d time.Duration, h held, renew func() error) {
 type redsyncClient struct {
 	lossy
 	s       *redsync.Redsync
-	pools   []*redis.Pool
 	options []redsync.Option
 	ttl     time.Duration
 }
@@ -139,8 +137,7 @@ func openRedsync(dial []redis.DialOption, options ...redsync.Option) func(contex
 		c := &redsyncClient{ttl: s.TTL, options: append([]redsync.Option{redsync.WithExpiry(s.TTL)}, options...)}
 		var pools []syncredis.Pool
 		for _, url := range s.URLs {
-			p := s.pool(url, s.callers(), dial...)
-			c.pools, pools = append(c.pools, p), append(pools, syncredigo.NewPool(p))
+			pools = append(pools, syncredigo.NewPool(s.pool(url, s.callers(), dial...)))
 		}
 		c.s = redsync.New(pools...)
 		return c, nil
@@ -160,13 +157,6 @@ func (c *redsyncClient) keep(h held) {
 		}
 		return err
 	})
-}
-
-func (c *redsyncClient) close() (err error) {
-	for _, p := range c.pools {
-		err = errors.Join(err, p.Close())
-	}
-	return err
 }
 
 type redsyncMutex struct{ *redsync.Mutex }
@@ -193,7 +183,6 @@ func (m *redsyncMutex) Release(ctx context.Context) error {
 type bsmClient struct {
 	lossy
 	c     *redislock.Client
-	r     *goredis.Client
 	retry func() redislock.RetryStrategy
 	ttl   time.Duration
 }
@@ -205,8 +194,7 @@ func openBSM(retry func() redislock.RetryStrategy) func(context.Context, *seat) 
 			return nil, err
 		}
 		o.Dialer, o.PoolSize = s.dial, s.callers()
-		r := goredis.NewClient(o)
-		return &bsmClient{c: redislock.New(r), r: r, retry: retry, ttl: s.TTL}, nil
+		return &bsmClient{c: redislock.New(goredis.NewClient(o)), retry: retry, ttl: s.TTL}, nil
 	}
 }
 
@@ -216,8 +204,6 @@ func (c *bsmClient) keep(h held) {
 	l := h.(*redislock.Lock)
 	c.every(c.ttl/3, h, func() error { return l.Refresh(context.Background(), c.ttl, nil) })
 }
-
-func (c *bsmClient) close() error { return c.r.Close() }
 
 type bsmMutex struct {
 	c   *bsmClient
@@ -254,7 +240,6 @@ func openRueidis(o rueidislock.LockerOption) func(context.Context, *seat) (clien
 func (c *rueidisClient) mutex(name string) mutex { return &rueidisMutex{l: c.Locker, name: name} }
 func (c *rueidisClient) keep(held)               {} // it does so by itself
 func (c *rueidisClient) lost(h held) bool        { return h.(*rueidisMutex).ctx.Err() != nil }
-func (c *rueidisClient) close() error            { c.Close(); return nil }
 
 type rueidisMutex struct {
 	l      rueidislock.Locker
@@ -271,10 +256,7 @@ func (m *rueidisMutex) acquire(ctx context.Context) (_ held, err error) {
 func (m *rueidisMutex) Release(context.Context) error { m.cancel(); return nil }
 
 // ourClient is each strategy of this module.
-type ourClient struct {
-	s     strategy.Strategy
-	pools []*redis.Pool
-}
+type ourClient struct{ s strategy.Strategy }
 
 // ourOptions are the defaults, but an attempt that fails is repeated, as redsync does without a
 // quorum.
@@ -287,20 +269,19 @@ func reentrantNew(n driver.Node, o strategy.Options, _ ...struct{}) (strategy.St
 
 func openOurs[O any](open func(driver.Node, strategy.Options, ...O) (strategy.Strategy, error), options ...O) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
-		pool := s.pool(s.URLs[0], s.callers())
-		st, err := open(redigonode.New(pool), ourOptions(s), options...)
-		return &ourClient{st, []*redis.Pool{pool}}, err
+		st, err := open(redigonode.New(s.pool(s.URLs[0], s.callers())), ourOptions(s), options...)
+		return &ourClient{st}, err
 	}
 }
 
 func openRedlock(options ...redlock.Option) func(context.Context, *seat) (client, error) {
 	return func(_ context.Context, s *seat) (client, error) {
-		c, err := &ourClient{}, error(nil)
+		var pools []*redis.Pool
 		for _, url := range s.URLs {
-			c.pools = append(c.pools, s.pool(url, s.callers()))
+			pools = append(pools, s.pool(url, s.callers()))
 		}
-		c.s, err = redlock.New(locktest.Nodes(c.pools...), ourOptions(s), options...)
-		return c, err
+		st, err := redlock.New(locktest.Nodes(pools...), ourOptions(s), options...)
+		return &ourClient{st}, err
 	}
 }
 
@@ -311,14 +292,6 @@ func (c *ourClient) keep(h held) {
 	if err := h.(strategy.Lease).KeepAlive(time.Hour); err != nil {
 		fmt.Println(err) // the loss is counted
 	}
-}
-
-func (c *ourClient) close() error {
-	err := c.s.Close()
-	for _, p := range c.pools {
-		err = errors.Join(err, p.Close())
-	}
-	return err
 }
 
 type ourMutex struct{ l strategy.Lock }

@@ -35,7 +35,6 @@ type nothing struct{ never }
 func (n nothing) mutex(string) mutex                    { return n }
 func (n nothing) acquire(context.Context) (held, error) { return n, nil }
 func (nothing) Release(context.Context) error           { return nil }
-func (nothing) close() error                            { return nil }
 
 // A floorLock is a lock that is a token, as a program takes it that has only the key and the TTL.
 type floorLock struct {
@@ -68,37 +67,27 @@ type raw struct {
 
 // openRaw connects to the first n servers; 0: to all.
 func openRaw(n int) func(context.Context, *seat) (client, error) {
-	return func(ctx context.Context, s *seat) (client, error) { return dialRaw(ctx, s, n) }
-}
-
-func dialRaw(ctx context.Context, s *seat, n int) (*raw, error) {
-	urls := s.URLs
-	if n > 0 {
-		urls = urls[:n]
-	}
-	r := &raw{ttl: s.TTL}
-	for _, url := range urls {
-		c, err := s.pool(url, 1).DialContext(ctx)
-		if err != nil {
-			return nil, errors.Join(err, r.close())
+	return func(ctx context.Context, s *seat) (client, error) {
+		r := &raw{ttl: s.TTL}
+		for i, url := range s.URLs {
+			if n > 0 && i == n {
+				break
+			}
+			c, err := s.pool(url, 1).DialContext(ctx)
+			if err == nil {
+				_, err = c.Do("SCRIPT", "LOAD", compareAndDelete)
+			}
+			if err != nil {
+				return nil, err
+			}
+			r.conns = append(r.conns, c)
 		}
-		r.conns = append(r.conns, c)
-		if _, err := c.Do("SCRIPT", "LOAD", compareAndDelete); err != nil {
-			return nil, errors.Join(err, r.close())
-		}
+		return r, nil
 	}
-	return r, nil
 }
 
 func (r *raw) mutex(name string) mutex {
 	return &rawMutex{r, floorLock{strategy.DefaultKey(name), r.ttl}}
-}
-
-func (r *raw) close() (err error) {
-	for _, c := range r.conns {
-		err = errors.Join(err, c.Close())
-	}
-	return err
 }
 
 func (r *raw) do(good any, cmd string, args ...any) error {
@@ -138,8 +127,6 @@ func openPool(_ context.Context, s *seat) (client, error) {
 	s.said++
 	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), ttl: s.TTL}, nil
 }
-
-func (p *pooled) close() error { return p.Pool.Close() }
 
 func (p *pooled) mutex(name string) mutex {
 	return &pooledMutex{p: p, floorLock: floorLock{strategy.DefaultKey(name), p.ttl}}

@@ -193,7 +193,11 @@ func (s *seat) serve(ctx context.Context) (r report, err error) {
 		return report{}, err
 	}
 	defer s.admin.Close()
-	return work(ctx, s)
+	c, err := s.open(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	return work(ctx, s, c)
 }
 
 // step says what has been come to and waits until the parent has done its part.

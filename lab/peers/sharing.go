@@ -120,9 +120,9 @@ func (c *rwClient) reader(name string) mutex {
 }
 
 // share: N callers on one name, which several may hold. A holder who has released asks again at once.
-func share(ctx context.Context, s *seat) (report, error) {
+func share(ctx context.Context, s *seat, c client) (report, error) {
 	var in presence
-	r, waits, err := s.contend(ctx, func(t success) error {
+	r, waits, err := s.contend(ctx, c, func(t success) error {
 		writes := s.mixed() && t.mode == 0
 		in.enter(writes)
 		time.Sleep(s.Hold)

@@ -19,7 +19,7 @@ import (
 )
 
 // works are what children do, by name.
-var works = map[string]func(context.Context, *seat) (report, error){
+var works = map[string]func(context.Context, *seat, client) (report, error){
 	"solo":     solo,
 	"distinct": distinct,
 	"loop":     loop,
@@ -72,11 +72,7 @@ func (s *seat) repeat(n int, f func(i int) error) ([]time.Duration, error) {
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // solo: one caller, one name, in turns.
-func solo(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
+func solo(ctx context.Context, s *seat, c client) (report, error) {
 	m := c.mutex(s.name(0))
 	one := func(int) error { return pair(ctx, m) }
 	if err := warm(500, one); err != nil {
@@ -106,15 +102,11 @@ func solo(ctx context.Context, s *seat) (report, error) {
 			"p99-µs":        micros(quantile(took, 0.99)),
 		})
 	}
-	return r, c.close()
+	return r, nil
 }
 
 // distinct: N callers, each with a name of its own, in turns.
-func distinct(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
+func distinct(ctx context.Context, s *seat, c client) (report, error) {
 	callers := make([]mutex, s.N)
 	for i := range callers {
 		callers[i] = c.mutex(s.name(i))
@@ -176,18 +168,18 @@ func distinct(ctx context.Context, s *seat) (report, error) {
 			})
 		}
 	}
-	return r, c.close()
+	return r, nil
 }
 
 // loop: N waiters on one name, in one process or several. A holder who has released asks again at
 // once or, if holds last, when another has the lock.
-func loop(ctx context.Context, s *seat) (report, error) {
+func loop(ctx context.Context, s *seat, c client) (report, error) {
 	grants, err := s.grants()
 	if err != nil {
 		return report{}, err
 	}
 	holds := make([][]hold, s.N)
-	r, waits, err := s.contend(ctx, func(t success) error {
+	r, waits, err := s.contend(ctx, c, func(t success) error {
 		if s.Hold == 0 {
 			err := t.Release(context.Background())
 			time.Sleep(s.Pause)
@@ -226,11 +218,7 @@ type success struct {
 // contend lets N callers acquire one name again and again. use is what they do with it; that includes
 // the release. waits are to write, and to read. One that is not over when the time is up counts
 // with the time so far.
-func (s *seat) contend(ctx context.Context, use func(success) error) (r report, waits [2][]time.Duration, err error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return r, waits, err
-	}
+func (s *seat) contend(ctx context.Context, c client, use func(success) error) (r report, waits [2][]time.Duration, err error) {
 	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
 		return r, waits, err
 	}
@@ -336,11 +324,7 @@ func (s *seat) grants() (*atomic.Uint64, error) {
 }
 
 // drain: N waiters get the lock once each.
-func drain(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
+func drain(ctx context.Context, s *seat, c client) (report, error) {
 	ping, err := s.ping()
 	if err != nil {
 		return report{}, err
@@ -379,11 +363,7 @@ func drain(ctx context.Context, s *seat) (report, error) {
 }
 
 // renewal: N locks are kept alive.
-func renewal(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
+func renewal(ctx context.Context, s *seat, c client) (report, error) {
 	if err := pair(ctx, c.mutex(s.name(-1))); err != nil { // connected
 		return report{}, err
 	}
@@ -479,8 +459,8 @@ func warm(n int, f func(int) error) error {
 
 // fresh: one caller takes a new name for each pair, so that a key which is left behind stays
 // to be counted.
-func fresh(ctx context.Context, s *seat) (report, error) {
-	c, one, err := s.onNewNames(ctx)
+func fresh(ctx context.Context, s *seat, c client) (report, error) {
+	one, err := s.onNewNames(ctx, c)
 	if err != nil {
 		return report{}, err
 	}
@@ -493,22 +473,19 @@ func fresh(ctx context.Context, s *seat) (report, error) {
 	n := len(took)
 	return report{Values: map[string]float64{
 		"pairs": float64(n), "p50-µs": micros(quantile(took, 0.5)), "p99-µs": micros(quantile(took, 0.99)),
-	}}, c.close()
+	}}, nil
 }
 
-// onNewNames opens a client, and warms up what acquires and releases a new name each time.
-func (s *seat) onNewNames(ctx context.Context) (c client, one func(int) error, err error) {
-	if c, err = s.open(ctx); err != nil {
-		return nil, nil, err
-	}
+// onNewNames warms up what acquires and releases a new name each time.
+func (s *seat) onNewNames(ctx context.Context, c client) (one func(int) error, err error) {
 	i := 0
 	one = func(int) error { i++; return pair(ctx, c.mutex(s.name(i))) }
-	return c, one, warm(200, one)
+	return one, warm(200, one)
 }
 
 // frozen: as fresh, before and while one server is paused.
-func frozen(ctx context.Context, s *seat) (report, error) {
-	_, one, err := s.onNewNames(ctx)
+func frozen(ctx context.Context, s *seat, c client) (report, error) {
+	one, err := s.onNewNames(ctx, c)
 	if err != nil {
 		return report{}, err
 	}
@@ -555,11 +532,7 @@ func frozen(ctx context.Context, s *seat) (report, error) {
 }
 
 // names: one caller goes through N names that have all been used before.
-func names(ctx context.Context, s *seat) (report, error) {
-	c, err := s.open(ctx)
-	if err != nil {
-		return report{}, err
-	}
+func names(ctx context.Context, s *seat, c client) (report, error) {
 	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
 		return report{}, err
 	}
@@ -571,5 +544,5 @@ func names(ctx context.Context, s *seat) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	return report{Values: map[string]float64{"p50-µs": micros(quantile(took, 0.5))}}, c.close()
+	return report{Values: map[string]float64{"p50-µs": micros(quantile(took, 0.5))}}, nil
 }
