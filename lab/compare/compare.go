@@ -52,17 +52,9 @@ type Config struct {
 	// check holds a trial: conformance.Check, but in tests.
 	check func(context.Context, conformance.Subject, conformance.Property) conformance.Result
 
-	// Progress, if set, hears what goes on. It must be fast, and is called by one
-	// goroutine at a time.
-	Progress func(Progress)
-}
-
-// Progress is how far a comparison is.
-type Progress struct {
-	Doing string
-	Done  time.Duration // estimated, of Total, when this begins
-	Until time.Duration // when it ends
-	Total time.Duration
+	// Progress, if set, hears what part of the whole is done, and what is next. It must be fast,
+	// and is called by one goroutine at a time.
+	Progress func(part float64, next string)
 }
 
 // trialCost is about what a trial adds to the whole, side by side with others. It
@@ -176,8 +168,7 @@ func work(ctx context.Context, c Config, r *Report) error {
 	for _, s := range steps {
 		tell := func(part float64, doing string) {
 			if c.Progress != nil {
-				begun := time.Duration(part * float64(s.about))
-				c.Progress(Progress{Doing: doing, Done: done + begun, Until: done + s.about, Total: total})
+				c.Progress((float64(done)+part*float64(s.about))/float64(total), doing)
 			}
 		}
 		tell(0, s.doing)

@@ -184,14 +184,14 @@ func TestStall(t *testing.T) {
 func TestRun(t *testing.T) {
 	few := []subjects.Variant{variant(t, "setnxgetset-blind"), variant(t, "luascript"), variant(t, "redlock")}
 	servers := exclusive(t, subjects.Most(few))
-	var last Progress
+	last := 0.0
 	c := Config{
 		Servers: servers, Kind: redistest.Docker, Variants: few, Each: 50 * time.Millisecond,
-		Progress: func(p Progress) {
-			if p.Done < last.Done || p.Done > p.Until || p.Until > p.Total {
-				t.Errorf("progress %+v after %+v, want it to rise to the total", p, last)
+		Progress: func(part float64, _ string) {
+			if part < last || part >= 1 {
+				t.Errorf("progress is %v after %v, want it to rise up to 1", part, last)
 			}
-			last = p
+			last = part
 		},
 	}
 	if _, err := servers[0].RoundTrips(t.Context()); err != nil {
@@ -205,14 +205,11 @@ func TestRun(t *testing.T) {
 	r, err := Run(t.Context(), c)
 	for err == nil && c.Each < time.Second && slices.ContainsFunc(r.Strategies, func(s Column) bool { return s.failed(MeasuringHandOff) }) {
 		c.Each *= 4 // too short for this machine
-		last = Progress{}
+		last = 0
 		r, err = Run(t.Context(), c)
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	if last.Until != last.Total {
-		t.Errorf("the last progress is %+v, want it to end at the total", last)
 	}
 	if r.Ping == nil || r.Ping.P50 <= 0 || r.Ping.Control <= 0 {
 		t.Errorf("Ping = %+v", r.Ping)
@@ -284,8 +281,8 @@ func TestInterrupted(t *testing.T) {
 	why := errors.New("enough")
 	c := Config{
 		Servers: []*redistest.Server{s}, Variants: subjects.All()[:1], Each: time.Minute, titles: []string{groups[0].title},
-		Progress: func(p Progress) {
-			if strings.HasPrefix(p.Doing, "one caller") {
+		Progress: func(_ float64, next string) {
+			if strings.HasPrefix(next, "one caller") {
 				time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
 			}
 		},
@@ -307,8 +304,8 @@ func TestInterrupted(t *testing.T) {
 func TestServerDown(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
 	ctx := context.Background()
-	c := Config{Servers: []*redistest.Server{s}, Variants: subjects.All()[:1], titles: []string{groups[0].title}, Each: 300 * time.Millisecond, Progress: func(p Progress) {
-		if strings.Contains(p.Doing, "hand-off") {
+	c := Config{Servers: []*redistest.Server{s}, Variants: subjects.All()[:1], titles: []string{groups[0].title}, Each: 300 * time.Millisecond, Progress: func(_ float64, next string) {
+		if strings.Contains(next, "hand-off") {
 			s.Kill(ctx)
 		}
 	}}

@@ -98,8 +98,8 @@ type Config struct {
 	Think    time.Duration // between look and write; 0: 2 ms
 	Patience time.Duration // how long a buyer tries to get in; 0: 20 s
 
-	// Progress, if set, hears before each way how many are done, of how many.
-	Progress func(next Way, done, all int)
+	// Progress, if set, hears before each way what part of the whole is done.
+	Progress func(part float64, next string)
 }
 
 // A Report is what came of it.
@@ -188,7 +188,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	run := prefix + rand.Text()
 	for i, w := range ways {
 		if c.Progress != nil {
-			c.Progress(w, i, len(ways))
+			c.Progress(float64(i)/float64(len(ways)), w.String())
 		}
 		result, err := c.hold(ctx, w, fmt.Sprintf("%s-%d", run, i))
 		if ctx.Err() != nil {

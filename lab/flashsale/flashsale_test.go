@@ -60,7 +60,7 @@ func TestRun(t *testing.T) {
 	r, err := Run(t.Context(), Config{
 		Servers: servers, Kind: redistest.Given, Choice: "redis: a choice", Version: "v0", Variants: subjects.All(),
 		Patience: time.Minute,
-		Progress: func(next Way, done, all int) { told = append(told, fmt.Sprintf("%v %d/%d", next, done, all)) },
+		Progress: func(_ float64, next string) { told = append(told, next) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -192,8 +192,8 @@ func TestInterrupted(t *testing.T) {
 	reason := errors.New("enough")
 	r, err := Run(ctx, Config{
 		Servers: servers, Variants: broken[1:2], // all wait
-		Progress: func(next Way, _, _ int) {
-			if next.Form == Blocking {
+		Progress: func(_ float64, next string) {
+			if strings.HasSuffix(next, string(Blocking)) {
 				time.AfterFunc(300*time.Millisecond, func() { cancel(reason) })
 			}
 		},

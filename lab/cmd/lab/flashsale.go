@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
@@ -75,12 +74,7 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 		Choice:   s.asAsked(farm.Choice()), // the slow work may have shown that it must be another
 		Variants: s.variants,
 		Version:  cli.Version(),
-		Progress: func(next flashsale.Way, done, all int) {
-			p.set(compare.Progress{
-				Doing: next.String(),
-				Done:  time.Duration(done) * saleCost, Until: time.Duration(done+1) * saleCost, Total: time.Duration(all) * saleCost,
-			})
-		},
+		Progress: p.set,
 	})
 	p.end()
 	if s.json {
@@ -93,9 +87,6 @@ func (s *sale) run(cmd *cobra.Command) (err error) {
 	}
 	return saleVerdict(report)
 }
-
-// saleCost is about what one sale takes. It serves for progress alone.
-const saleCost = 250 * time.Millisecond
 
 // saleVerdict is an error if the goods went otherwise than the ways promise.
 func saleVerdict(r *flashsale.Report) error {

@@ -8,28 +8,30 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
-
-	"github.com/lockstrategies/locks/lab/compare"
 )
 
 // progress tells, while the work goes on, what it is and how far: in one line that
 // changes on a terminal, and with a line now and then elsewhere.
 type progress struct {
-	w     io.Writer
-	width int // of the terminal; 0: it is none
-	due   time.Time
+	w          io.Writer
+	width      int // of the terminal; 0: it is none
+	began, due time.Time
 }
 
 // lineEvery is how often it says something where nothing can be redrawn: a log.
 const lineEvery = 15 * time.Second
 
 func startProgress(w io.Writer) *progress {
-	return &progress{w: w, width: terminalWidth(w), due: time.Now().Add(time.Second)}
+	return &progress{w: w, width: terminalWidth(w), began: time.Now(), due: time.Now().Add(time.Second)}
 }
 
-// set gets every new part of the work.
-func (p *progress) set(now compare.Progress) {
-	line := fmt.Sprintf("%3d %%, about %v left: %s", 100*now.Done/max(now.Total, 1), (now.Total - now.Done).Round(time.Second), now.Doing)
+// set gets what part of the work is done, and what is next.
+func (p *progress) set(part float64, next string) {
+	line := fmt.Sprintf("%3.0f %%: %s", 100*part, next)
+	if part > 0.01 {
+		left := time.Duration(float64(time.Since(p.began)) * (1 - part) / part)
+		line = fmt.Sprintf("%3.0f %%, about %v left: %s", 100*part, left.Round(time.Second), next)
+	}
 	switch {
 	case p.width > 0:
 		fmt.Fprint(p.w, "\r\x1b[K"+text.Trim(line, p.width-1))

@@ -71,7 +71,6 @@ func wantRendered(t *testing.T, name, got string, l look) {
 
 // TestProgress: a terminal has one line that changes, a log a line now and then.
 func TestProgress(t *testing.T) {
-	now := compare.Progress{Doing: "something", Done: 10 * time.Second, Until: 20 * time.Second, Total: 40 * time.Second}
 	const line = " 25 %, about 30s left: something"
 	for _, c := range []struct {
 		p    progress
@@ -83,8 +82,9 @@ func TestProgress(t *testing.T) {
 	} {
 		var b strings.Builder
 		c.p.w = &b
-		c.p.set(now)
-		c.p.set(now)
+		c.p.began = time.Now().Add(-10 * time.Second)
+		c.p.set(0.25, "something")
+		c.p.set(0.25, "something")
 		c.p.end()
 		if b.String() != c.want {
 			t.Errorf("progress says %q, want %q", b.String(), c.want)

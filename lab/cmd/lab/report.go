@@ -142,9 +142,6 @@ func (p *reporter) command() string {
 	return strings.Join(words, " ")
 }
 
-// aboutALesson is how long one takes. It serves for progress alone.
-const aboutALesson = 2 * time.Second
-
 // give gives the lessons. A lesson that these servers cannot play is no failure. One
 // that stopped before its end is; give goes on with the others.
 func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Writer) (played []reports.Lesson, failed, err error) {
@@ -153,8 +150,7 @@ func (p *reporter) give(ctx context.Context, farm *redistest.Farm, stderr io.Wri
 	told := startProgress(stderr)
 	defer told.end()
 	for i, l := range p.lessons {
-		step := time.Duration(i) * aboutALesson
-		told.set(compare.Progress{Doing: fmt.Sprintf("lesson %d: %s", l.Number, l.Title), Done: step, Until: step + aboutALesson, Total: time.Duration(len(p.lessons)) * aboutALesson})
+		told.set(float64(i)/float64(len(p.lessons)), fmt.Sprintf("lesson %d: %s", l.Number, l.Title))
 		result, e := school.Perform(ctx, l)
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
