@@ -79,11 +79,10 @@ func redlockLessons() []Lesson {
 					fmt.Sprintf("%d of %d rounds had a winner", winners, rounds),
 					fmt.Sprintf("in %d rounds nobody has had %d votes of %d, and nothing makes the next one different", rounds, s.majority(), len(s.servers)))
 			}},
-			{Title: "a random pause for each, by package redlock", play: func(s *Stage) {
+			{Title: "a random pause for each", play: func(s *Stage) {
 				all := []*client{s.client("A"), s.client("B"), s.client("C")}
 				s.note(sameMoment)
-				s.splitJoined(all)
-				// As Acquire of the package does; but here the diagram can show the pauses.
+				s.split(all)
 				pause, said := map[*client]time.Duration{}, []string{}
 				for _, c := range all {
 					pause[c] = rand.N(50 * time.Millisecond)
@@ -91,11 +90,9 @@ func redlockLessons() []Lesson {
 				}
 				first := slices.MinFunc(all, func(a, b *client) int { return cmp.Compare(pause[a], pause[b]) })
 				s.happens("each waits for a random time: "+strings.Join(said, ", "), sleep(pause[first]))
-				if _, err := first.asksAll(); err != nil {
-					s.broken(comesOut, "%s, whose pause was the shortest, does not get it", first.name)
-					return
-				}
-				s.judge(comesOut, true, "%s, whose pause was the shortest, has got it", first.name)
+				s.decide(comesOut, first.elects(s.servers),
+					first.name+", whose pause was the shortest, has got it",
+					first.name+", whose pause was the shortest, does not get it")
 			}},
 		},
 	}}, redlockTimeLessons()...)
@@ -133,37 +130,6 @@ func (s *Stage) split(all []*client) (winners int) {
 		c.yields(votes[c])
 	}
 	return winners
-}
-
-// splitJoined is split by package redlock, which asks all servers side by side.
-func (s *Stage) splitJoined(all []*client) {
-	p := newPoll(len(all) * len(s.servers))
-	for i, c := range all {
-		p.order = append(p.order, c.name+s.servers[i].name)
-	}
-	for i, c := range all {
-		for j, srv := range s.servers {
-			if j != i {
-				p.order = append(p.order, c.name+srv.name)
-			}
-		}
-	}
-	told := make([]chan error, len(all))
-	for i, c := range all {
-		c.joins(redlock.WithoutGuard())
-		c.poll.Store(p)
-		told[i] = make(chan error, 1)
-	}
-	for i, c := range all {
-		go func() {
-			_, err := c.locks.NewLock(s.name).TryAcquire(s.ctx)
-			told[i] <- err
-		}()
-	}
-	for i, c := range all {
-		p.tells(c)
-		c.isTold(<-told[i])
-	}
 }
 
 // sleep is a time that goes by, which nobody has to be spared.

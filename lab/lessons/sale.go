@@ -107,17 +107,8 @@ func (s *Stage) flashSale() {
 		if r.Redis.Comparable {
 			took = fmt.Sprintf("%.0f ms", y.Took)
 		}
-		name := y.Way.String()
-		switch {
-		case y.Form != "":
-			name = fmt.Sprintf("%s lock (%s)", y.Form, y.Name)
-		case y.Name == flashsale.Optimistic:
-			name = "optimistic, no lock (WATCH)"
-		case y.Name == flashsale.AtomicScript:
-			name = "one atomic script, no lock"
-		}
-		t.Rows = append(t.Rows, []string{name, fmt.Sprint(y.Sold), fmt.Sprint(y.Oversold), fmt.Sprint(y.Refused), took, fmt.Sprint(y.Commands)})
-		s.judge(notOversold, y.Oversold == 0, "%s: %d sold, of %d", name, y.Sold, r.Goods)
+		t.Rows = append(t.Rows, []string{y.Way.String(), fmt.Sprint(y.Sold), fmt.Sprint(y.Oversold), fmt.Sprint(y.Refused), took, fmt.Sprint(y.Commands)})
+		s.judge(notOversold, y.Oversold == 0, "%v: %d sold, of %d", y.Way, y.Sold, r.Goods)
 	}
 	s.trace.Tables = append(s.trace.Tables, t)
 }

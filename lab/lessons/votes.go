@@ -3,9 +3,9 @@ package lessons
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
@@ -57,22 +57,17 @@ func (c *client) joins(options ...redlock.Option) {
 	s.oneStepAtATime()
 	c.opens(func(nodes []driver.Node) driver.Protocol {
 		for i, n := range nodes {
-			nodes[i] = conformance.GateNode(n, func(request string, send func()) { c.poll.Load().passes(c, s.servers[i], request, send) })
+			nodes[i] = conformance.GateNode(n, c.passes)
 		}
 		// Time-outs are longer than usual: who is late here is the machine.
 		return redlock.On(nodes, append([]redlock.Option{redlock.WithNodeTimeout(s.ttl / 3)}, options...)...)
 	}, func(o *strategy.Options) { o.OpTimeout = s.ttl * 2 / 3 })
-	s.ending = append(s.ending, func() {
-		if p := c.poll.Load(); p != nil {
-			p.ends()
-		}
-	})
 }
 
 // asksAll asks once by package redlock, and says what the client hears.
 func (c *client) asksAll() (strategy.Lease, error) {
-	p := newPoll(len(c.s.servers))
-	p.tells(c)
+	p := &poll{counted: make(chan struct{})}
+	p.unasked.Store(int32(len(c.s.servers)))
 	c.poll.Store(p)
 	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
 	return lease, c.isTold(err)
@@ -96,62 +91,28 @@ func (c *client) isTold(err error) error {
 	return err
 }
 
-// A poll is one attempt of a client, or of several at the same moment. Their requests go
-// out side by side. Answers count, and the client gets them, when everybody has been asked:
-// else it would be chance which three of five a majority is, and what comes after it.
+// A poll is one attempt of a client. Its requests go out side by side. Answers count, and the client gets them,
+// when every server has been asked: else it would be chance which three of five a majority is, and what comes after it.
 type poll struct {
-	mu    sync.Mutex
-	turn  sync.Cond
-	asks  int      // how many requests for the lock there are
-	asked int      // how many have been answered
-	order []string // whose request to which server comes when, if that is not left to chance
-	told  map[*client]bool
-	over  bool
-}
-
-func newPoll(asks int) *poll {
-	p := &poll{asks: asks, told: map[*client]bool{}}
-	p.turn.L = &p.mu
-	return p
+	unasked atomic.Int32 // servers
+	counted chan struct{}
 }
 
 // passes is the gate of a client's requests to a server.
-func (p *poll) passes(c *client, srv *server, request string, send func()) {
+func (c *client) passes(request string, send func()) {
+	send()
 	if !strings.Contains(request, "script acquire") {
-		send()
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.order, c.name+srv.name); i >= 0 {
-		for p.asked < i && !p.over {
-			p.turn.Wait()
-		}
+	p := c.poll.Load()
+	if p.unasked.Add(-1) == 0 {
+		close(p.counted)
 	}
-	p.mu.Unlock()
-	send()
-	p.mu.Lock()
-	p.asked++
-	p.turn.Broadcast()
-	for (p.asked < p.asks || !p.told[c]) && !p.over {
-		p.turn.Wait()
+	select {
+	case <-p.counted:
+	case <-c.s.over:
+	case <-c.s.ctx.Done():
 	}
-}
-
-// tells lets the client hear the answers when all are there.
-func (p *poll) tells(c *client) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.told[c] = true
-	p.turn.Broadcast()
-}
-
-// ends lets everything pass.
-func (p *poll) ends() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.over = true
-	p.turn.Broadcast()
 }
 
 // oneStepAtATime: what is sent side by side is shown one by one to a reader who steps.
