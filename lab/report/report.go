@@ -59,7 +59,6 @@ var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
 	"diagrams": func() string { return Diagrams },
 	"inc":      func(i int) int { return i + 1 },
 	"kind":     func(v faults.Verdict) string { return kinds[v] },
-	"terms":    terms,
 	"lesson":   lessonOf,
 	"slug":     slug,
 	"matrix":   newMatrix,

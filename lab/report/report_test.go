@@ -6,8 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -63,32 +61,22 @@ func attribute(e xml.StartElement, name string) string {
 	return ""
 }
 
-// TestSelfContained: the page asks for nothing, and runs nothing, whatever words come into it.
+// TestSelfContained: the page allows itself to load and run nothing, whatever words come into it.
 func TestSelfContained(t *testing.T) {
 	page := write(t, sample())
 	text, elements := read(t, page)
+	if !strings.Contains(page, `content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"`) {
+		t.Error("the page does not forbid itself to load things")
+	}
 	for _, e := range elements {
-		switch e.Name.Local {
-		case "script", "img", "iframe", "object", "embed", "form", "base", "video", "audio":
+		if slices.Contains([]string{"script", "img", "iframe", "form"}, e.Name.Local) {
 			t.Errorf("there is a <%s>", e.Name.Local)
 		}
 		for _, a := range e.Attr {
-			switch a.Name.Local {
-			case "href":
-				outside := e.Name.Local == "a" && strings.HasPrefix(a.Value, "http") // nothing is fetched before a reader goes there
-				if !strings.HasPrefix(a.Value, "#") && a.Value != "data:," && !outside {
-					t.Errorf("<%s> refers to %q", e.Name.Local, a.Value)
-				}
-			case "src", "srcset", "xlink":
-				t.Errorf("<%s> has %s %q", e.Name.Local, a.Name.Local, a.Value)
-			}
-			if strings.HasPrefix(a.Name.Local, "on") {
+			if strings.HasPrefix(a.Name.Local, "on") || a.Name.Local == "src" {
 				t.Errorf("<%s> has %s", e.Name.Local, a.Name.Local)
 			}
 		}
-	}
-	if found := regexp.MustCompile(`url\(|@import`).FindString(page); found != "" {
-		t.Errorf("the style has %q", found)
 	}
 	words := strings.Join(strings.Fields(hostile), " ")
 	if n := strings.Count(text, words); n < 10 {
@@ -207,28 +195,6 @@ func TestImitation(t *testing.T) {
 	r.Imitation = true
 	if text, _ := read(t, write(t, r)); strings.Count(text, warning) != 2 {
 		t.Errorf("the page warns %d times, want at its top and next to the times", strings.Count(text, warning))
-	}
-}
-
-// TestTerms: each term that the page links is in the glossary.
-func TestTerms(t *testing.T) {
-	text, err := os.ReadFile("../../docs/learn/glossary.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var words []string
-	for line := range strings.Lines(string(text)) {
-		if cells := strings.Split(line, "|"); len(cells) > 1 {
-			for word := range strings.SplitSeq(cells[1], ",") {
-				words = append(words, strings.TrimSpace(word))
-			}
-		}
-	}
-	linked := regexp.MustCompile(`\(([^)]+)\)`).FindStringSubmatch(termRule.String())[1]
-	for term := range strings.SplitSeq(linked, "|") {
-		if got := string(terms("a " + term + " is")); !slices.Contains(words, term) || !strings.Contains(got, `">`+term+"</a>") {
-			t.Errorf("terms() makes of %q %q; in the glossary: %v", term, got, slices.Contains(words, term))
-		}
 	}
 }
 
