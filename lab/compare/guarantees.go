@@ -29,22 +29,34 @@ const (
 	Unknown Rating = ""
 )
 
-// Mark is the verdict in one character.
-func (v Rating) Mark() string {
-	switch v {
-	case Kept:
-		return "✓"
-	case Weak:
-		return "✗"
-	case Absent:
-		return "–"
-	case Failed:
-		return "!"
-	case Unclear:
-		return "?"
-	}
-	return "·"
+// ratings are all that there are, in the order of a legend.
+var ratings = []struct {
+	Rating
+	mark, meaning string
+}{
+	{Kept, "✓", "kept"},
+	{Weak, "✗", "a weakness seen in this run"},
+	{Absent, "–", "not offered"},
+	{Failed, "!", "failed and should not have"},
+	{Unclear, "?", "the machine was too slow to say"},
+	{Unknown, "·", "not looked at"},
 }
+
+// words are the verdict in one character, and what that stands for.
+func (v Rating) words() (mark, meaning string) {
+	for _, r := range ratings {
+		if r.Rating == v {
+			return r.mark, r.meaning
+		}
+	}
+	panic("compare: there is no rating " + string(v))
+}
+
+// Mark is the verdict in one character.
+func (v Rating) Mark() string { mark, _ := v.words(); return mark }
+
+// Meaning says what a verdict's mark stands for.
+func (v Rating) Meaning() string { _, meaning := v.words(); return meaning }
 
 // A Guarantee is a row: what a user asks of a lock, and what the suite said.
 type Guarantee struct {

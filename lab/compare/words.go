@@ -8,23 +8,6 @@ import (
 	"strings"
 )
 
-// Meaning says what a verdict's mark stands for.
-func (v Rating) Meaning() string {
-	switch v {
-	case Kept:
-		return "kept"
-	case Weak:
-		return "a weakness seen in this run"
-	case Absent:
-		return "not offered"
-	case Failed:
-		return "failed and should not have"
-	case Unclear:
-		return "the machine was too slow to say"
-	}
-	return "not looked at"
-}
-
 // A Grid is the guarantees as a table with a column for each strategy, and what was seen where one lacks them.
 type Grid struct {
 	Rows   []GridRow
@@ -66,8 +49,11 @@ func (r *Report) Grid() (g Grid) {
 			g.Rows = append(g.Rows, row)
 		}
 	}
-	all := []Rating{Kept, Weak, Absent, Failed, Unclear, Unknown}
-	g.Legend = slices.DeleteFunc(all, func(v Rating) bool { return !seen[v] })
+	for _, v := range ratings {
+		if seen[v.Rating] {
+			g.Legend = append(g.Legend, v.Rating)
+		}
+	}
 	return g
 }
 

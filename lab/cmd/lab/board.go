@@ -189,19 +189,10 @@ func (b *board) ask(next lessons.Event, on []lessons.Actor) {
 
 // style is the lessons' styles as colours.
 func (l look) style(s lessons.Style, words string) string {
-	switch s {
-	case lessons.Faint:
-		return l.paint(words, text.Faint)
-	case lessons.Strong:
-		return l.paint(words, text.Bold)
-	case lessons.Good:
-		return l.paint(words, text.FgGreen)
-	case lessons.Bad:
-		return l.paint(words, text.FgRed, text.Bold)
-	case lessons.Odd:
-		return l.paint(words, text.FgYellow)
-	}
-	return words
+	return l.paint(words, map[lessons.Style]text.Colors{
+		lessons.Faint: {text.Faint}, lessons.Strong: {text.Bold}, lessons.Good: {text.FgGreen},
+		lessons.Bad: {text.FgRed, text.Bold}, lessons.Odd: {text.FgYellow},
+	}[s]...)
 }
 
 func heading(l lessons.Lesson, look look) string {

@@ -40,7 +40,7 @@ func lookOf(w io.Writer) look {
 }
 
 func (l look) paint(s string, c ...text.Color) string {
-	if !l.colour || s == "" {
+	if !l.colour || s == "" || len(c) == 0 {
 		return s
 	}
 	return text.Escape(s, text.Colors(c).EscapeSeq())
@@ -328,12 +328,8 @@ func advice(r *compare.Report, l look) string {
 	var b strings.Builder
 	b.WriteString(l.paint("WHICH ONE?", text.Bold) + "\n")
 	for _, a := range r.Advice {
-		s := a.Why
-		if len(a.Strategies) > 0 {
-			s = l.paint(strings.Join(a.Strategies, ", "), text.Bold) + ". " + s
-		}
 		b.WriteString(l.prose("  ", a.For))
-		b.WriteString(l.prose("    → ", s))
+		b.WriteString(l.prose("    → ", l.paint(strings.Join(a.Strategies, ", "), text.Bold)+". "+a.Why))
 	}
 	return b.String() + "\n" + l.prose("", "docs/use/choosing.md asks in order, and says why.") + "\n"
 }
