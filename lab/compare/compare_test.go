@@ -148,35 +148,20 @@ func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 
 // TestStall: a server that is paused for two seconds makes a measurement slow, and not wrong.
 func TestStall(t *testing.T) {
-	v := variant(t, "luascript")
-	for name, measure := range map[string]func(context.Context, []*redistest.Server) error{
-		"contention": func(ctx context.Context, servers []*redistest.Server) error {
-			c := &contention{servers: servers, v: v, got: make([]int64, 4)}
-			return c.round(ctx, 30*time.Millisecond, 50*time.Millisecond)
-		},
-		"cost": func(ctx context.Context, servers []*redistest.Server) error {
-			_, err := cost(ctx, servers, v)
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			servers := exclusive(t, 1)
-			redistest.Skip(t, servers[0].Freeze(t.Context()), "that a stall ends no measurement")
-			thawed := make(chan error, 1)
-			time.AfterFunc(2*time.Second, func() { thawed <- servers[0].Thaw(context.Background()) })
-			began := time.Now()
-			err := measure(t.Context(), servers)
-			if e := <-thawed; e != nil {
-				t.Fatal(e)
-			}
-			if took := time.Since(began); took > 8*time.Second {
-				t.Skipf("INCONCLUSIVE: that a stall ends no measurement: this machine was paused for %v", took)
-			}
-			if err != nil {
-				t.Errorf("the measurement = %v, want that it waits for the server", err)
-			}
-		})
+	servers := exclusive(t, 1)
+	redistest.Skip(t, servers[0].Freeze(t.Context()), "that a stall ends no measurement")
+	thawed := make(chan error, 1)
+	time.AfterFunc(2*time.Second, func() { thawed <- servers[0].Thaw(context.Background()) })
+	began := time.Now()
+	_, err := cost(t.Context(), servers, variant(t, "luascript"))
+	if e := <-thawed; e != nil {
+		t.Fatal(e)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Skipf("INCONCLUSIVE: that a stall ends no measurement: this machine was paused for %v", took)
+	}
+	if err != nil {
+		t.Errorf("the measurement = %v, want that it waits for the server", err)
 	}
 }
 

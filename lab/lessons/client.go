@@ -178,6 +178,15 @@ func opensAs[S strategy.Strategy](c *client, create func([]driver.Node, strategy
 	return locks
 }
 
+// openAll has all clients lock by one algorithm, whose strategies it returns.
+func openAll[S strategy.Strategy](s *Stage, create func(driver.Node, strategy.Options) (S, error)) map[*client]S {
+	all := map[*client]S{}
+	for _, c := range s.clients {
+		all[c] = opensAs(c, func(n []driver.Node, o strategy.Options) (S, error) { return create(n[0], o) })
+	}
+	return all
+}
+
 // acquires asks once, and returns nil where another holds the lock.
 func (c *client) acquires() strategy.Lease { return c.acquiresAs(c.s.ctx) }
 

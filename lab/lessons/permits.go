@@ -124,13 +124,9 @@ func (s *Stage) opensPermits(permits int) map[*client]strategy.Semaphore {
 	s.hasPermits(permits)
 	s.fence()
 	s.leaves(driver.SiblingKey(s.key(), "permits"))
-	all := map[*client]strategy.Semaphore{}
-	for _, c := range s.clients {
-		all[c] = opensAs(c, func(n []driver.Node, o strategy.Options) (strategy.Semaphore, error) {
-			return semaphore.New(n[0], permits, o)
-		})
-	}
-	return all
+	return openAll(s, func(n driver.Node, o strategy.Options) (strategy.Semaphore, error) {
+		return semaphore.New(n, permits, o)
+	})
 }
 
 // manySay is what the replies of packages semaphore and rwlock mean.

@@ -186,11 +186,7 @@ func (s *Stage) starves(r1, r2, w *client) {
 func (s *Stage) opensReaders() map[*client]strategy.ReadWriter {
 	s.hasReaders()
 	s.fence()
-	all := map[*client]strategy.ReadWriter{}
-	for _, c := range s.clients {
-		all[c] = opensAs(c, func(n []driver.Node, o strategy.Options) (strategy.ReadWriter, error) { return rwlock.New(n[0], o) })
-	}
-	return all
+	return openAll(s, func(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) { return rwlock.New(n, o) })
 }
 
 // alternate: readers that come while a writer waits come in when it is done.

@@ -132,7 +132,7 @@ func exclusive() []scenario {
 				"A waiter who has not got the lock when the time is up counts with the time that it has waited so far.",
 			who:     crowd,
 			measure: measureLoop(1, 64, 0),
-			columns: append(contended(), column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
+			columns: contended(),
 		},
 		{
 			name: "loop-64-redlock", title: "64 waiters in one process, five servers",
@@ -172,7 +172,7 @@ func exclusive() []scenario {
 			about:   "As with 64 waiters in one process.",
 			who:     crowd,
 			measure: measureLoop(2, 32, 0),
-			columns: append(contended(), column{"share, %", "share-%", nil}, column{"requests", "requests/acq", nil}, column{"server's commands", "commands/acq", nil}),
+			columns: append(contended(), column{"share, %", "share-%", nil}),
 		},
 		nextToRedsync("redsync", "as it comes: it asks again after 50 to 250 ms"),
 		nextToRedsync("redsync-1ms", "with a pause of 1 ms between tries"),
@@ -291,6 +291,7 @@ func contended() []column {
 		{"acq/s ÷ fastest peer", "acq/s", fastest}, {"acq/s ÷ fastest redsync", "acq/s", bestOf("redsync", "acq/s", true)},
 		{"acq/s ÷ fairest peer", "acq/s", fairest}, {"acq/s", "acq/s", nil},
 		{"Jain", "jain", nil}, {"max/min", "max/min", nil}, {"p99, ms", "p99-ms", nil}, {"p99 ÷ fairest peer", "p99-ms", fairest},
+		{"requests", "requests/acq", nil}, {"server's commands", "commands/acq", nil},
 	}
 }
 

@@ -86,17 +86,6 @@ func (s *seat) read() (reading, error) {
 	}, nil
 }
 
-// load begins to measure what share of a processor the server takes, and returns the function that
-// ends it. The two INFOs are part of the measured time; during them the share is the same.
-func (s *seat) load() (share func() (float64, error), err error) {
-	before, err := s.read()
-	begin := time.Now()
-	return func() (float64, error) {
-		after, err := s.read()
-		return (after.server - before.server).Seconds() / time.Since(begin).Seconds(), err
-	}, err
-}
-
 // ping is the median time of a PING on a connection that has nothing else to do.
 func (s *seat) ping() (time.Duration, error) {
 	var took []time.Duration

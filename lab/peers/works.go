@@ -136,26 +136,22 @@ func distinct(ctx context.Context, s *seat, c client) (report, error) {
 			})
 		}
 		time.Sleep(s.For / 3) // all callers are busy
-		server, err := s.load()
-		if err != nil {
-			return report{}, err
-		}
+		loaded := time.Now()  // the two INFOs are in this time; during them the server's share of a processor is the same
+		before, err := s.read()
 		own, sent, begin := cpu(), s.requests.Load(), time.Now()
 		counting.Store(true)
 		time.Sleep(s.For)
 		counting.Store(false)
 		took := time.Since(begin)
 		own, sent = cpu()-own, s.requests.Load()-sent
-		share, err := server()
-		if err != nil {
-			return report{}, err
-		}
+		after, err2 := s.read()
+		share := (after.server - before.server).Seconds() / time.Since(loaded).Seconds()
 		over.Store(true)
 		if !ended(&wg) {
 			r.Stuck = true
 			return r, nil
 		}
-		if err := errors.Join(errs...); err != nil {
+		if err := errors.Join(err, err2, errors.Join(errs...)); err != nil {
 			return report{}, err
 		}
 		if turn > 0 {

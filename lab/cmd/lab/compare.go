@@ -165,7 +165,10 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return c.gaveUp(ctx, err)
 	}
-	return verdict(report)
+	if all := surprises(report); len(all) > 0 {
+		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above: %s", len(all), strings.Join(all, "; "))
+	}
+	return nil
 }
 
 func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, stderr io.Writer) (*compare.Report, error) {
@@ -231,14 +234,6 @@ func (c *comparison) show(w io.Writer, r *compare.Report) error {
 	}
 	_, err := io.WriteString(w, render(r, lookOf(w)))
 	return err
-}
-
-// verdict is an error if the suite found what the strategies do not admit.
-func verdict(r *compare.Report) error {
-	if all := surprises(r); len(all) > 0 {
-		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above: %s", len(all), strings.Join(all, "; "))
-	}
-	return nil
 }
 
 // surprises are the trials and measurements that ended as they should not.
