@@ -19,6 +19,9 @@ const (
 // values are what one contestant has shown in one repetition, by unit.
 type values map[string]float64
 
+// A measure measures a contestant, once.
+type measure func(ctx context.Context, b *bench, who string) (values, error)
+
 // A scenario is one question to all contestants that it applies to.
 type scenario struct {
 	name, title, about string
@@ -26,7 +29,7 @@ type scenario struct {
 	nodes              int           // how many servers it takes of its own; 0: the common one
 	roundTrip          time.Duration // the round trip to each of these; 0: no link is between
 	every              int           // n: it takes part in every n-th repetition; 0: in all
-	measure            func(ctx context.Context, b *bench, who string) (values, error)
+	measure            measure
 	job                func(b *bench, who string) job // instead: what all do in turns
 	turns              int                            // how many of these there are in a repetition, each of which counts as one
 	columns            []column                       // in the unit of the first, two builds are compared
@@ -224,29 +227,25 @@ func exclusive() []scenario {
 // growth is what ours cost as something grows, with a scenario for each size.
 func growth() (all []scenario) {
 	grow := func(name, title, about string, who []string, sizes []int, nodes int,
-		measure func(size int) func(context.Context, *bench, string) (values, error), columns ...column) {
+		of func(size int) measure, columns ...column) {
 		for _, n := range sizes {
 			all = append(all, scenario{
 				name: fmt.Sprintf("growth-%s-%d", name, n), title: fmt.Sprintf("%s: %d", title, n), about: about, who: who, every: 2,
-				nodes: nodes, measure: measure(n), columns: columns,
+				nodes: nodes, measure: of(n), columns: columns,
 			})
 		}
 	}
 	grow("waiters", "More waiters", "Waiters in one process, as in the loop of 64.", single, []int{2, 8, 32, 128, 1024}, 0,
-		func(n int) func(context.Context, *bench, string) (values, error) { return measureLoop(1, n, 0) },
+		func(n int) measure { return measureLoop(1, n, 0) },
 		column{"acq/s", "acq/s", nil}, column{"requests", "requests/acq", nil})
 	grow("names", "More names", "One caller goes through names that have all been used before.", single, []int{1, 10, 100, 1000, 10_000, 100_000}, 0,
 		measureNames, column{"p50, µs", "p50-µs", nil})
 	grow("held", "More locks held", "Locks kept alive, as with 10 000, but with a TTL of 1.5 s. CPU is the process's and the server's; what both need when idle is in it.",
 		single, []int{1, 10, 100, 1000, 10_000}, 0,
-		func(n int) func(context.Context, *bench, string) (values, error) {
-			return measureRenewal(n, 1500*time.Millisecond)
-		},
+		func(n int) measure { return measureRenewal(n, 1500*time.Millisecond) },
 		column{"CPU, %", "cpu-%", nil}, column{"requests/s", "requests/s", nil})
 	grow("nodes", "More nodes", "RedLock's acquire and release, all servers up.", []string{"raw-all", "redlock", "redlock-fenced"}, []int{1, 3, 5, 7, 9}, 9,
-		func(n int) func(context.Context, *bench, string) (values, error) {
-			return measureFresh(n, 1000, time.Second)
-		},
+		func(n int) measure { return measureFresh(n, 1000, time.Second) },
 		column{"p50, µs", "p50-µs", nil})
 	return all
 }
@@ -313,7 +312,7 @@ func perAcquisition(v values, n int, rs ...report) {
 	v["requests/acq"], v["commands/acq"] = requests/float64(max(n, 1)), commands/float64(max(n, 1))
 }
 
-func measureLoop(processes, waiters int, hold time.Duration) func(context.Context, *bench, string) (values, error) {
+func measureLoop(processes, waiters int, hold time.Duration) measure {
 	return func(ctx context.Context, b *bench, who string) (v values, err error) {
 		j := job{Work: "loop", Who: who, N: waiters, TTL: ttl, Hold: hold, For: b.window(800 * time.Millisecond)}
 		if b.rig != nil {
@@ -338,7 +337,7 @@ func measureLoop(processes, waiters int, hold time.Duration) func(context.Contex
 	}
 }
 
-func measureNextTo(third string) func(context.Context, *bench, string) (values, error) {
+func measureNextTo(third string) measure {
 	return func(ctx context.Context, b *bench, who string) (values, error) {
 		j := job{Work: "loop", Who: who, N: 32, TTL: ttl, For: b.window(8 * time.Second)}
 		other := j
@@ -403,7 +402,7 @@ func contention(rs []report) values {
 	return v
 }
 
-func measureDrain(waiters int) func(context.Context, *bench, string) (values, error) {
+func measureDrain(waiters int) measure {
 	return func(ctx context.Context, b *bench, who string) (values, error) {
 		r, err := b.alone(ctx, job{Work: "drain", Who: who, N: waiters, TTL: ttl, For: 20 * time.Second}, nil)
 		if err != nil || r.Stuck {
@@ -417,9 +416,16 @@ func measureDrain(waiters int) func(context.Context, *bench, string) (values, er
 // measureRenewal measures a whole TTL: contestants renew two to three times in it, each after
 // its own period, and in part of one some would renew as often. It begins in the middle of
 // such periods, and after the first.
-func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, string) (values, error) {
+func measureRenewal(n int, ttl time.Duration) measure {
+	return measureAlone(func(*bench) job { return job{Work: "renewal", N: n, TTL: ttl, For: ttl} })
+}
+
+// measureAlone measures in one process what the job says.
+func measureAlone(of func(b *bench) job) measure {
 	return func(ctx context.Context, b *bench, who string) (values, error) {
-		r, err := b.alone(ctx, job{Work: "renewal", Who: who, N: n, TTL: ttl, For: ttl}, nil)
+		j := of(b)
+		j.Who = who
+		r, err := b.alone(ctx, j, nil)
 		return r.Values, err
 	}
 }
@@ -427,7 +433,7 @@ func measureRenewal(n int, ttl time.Duration) func(context.Context, *bench, stri
 // lasting is long enough for what is left behind to be still there when it is counted.
 const lasting = 30 * time.Second
 
-func measureFresh(nodes, pairs int, most time.Duration) func(context.Context, *bench, string) (values, error) {
+func measureFresh(nodes, pairs int, most time.Duration) measure {
 	return func(ctx context.Context, b *bench, who string) (values, error) {
 		var orphans int
 		j := job{Work: "fresh", Who: who, URLs: b.urls(nodes), N: pairs, TTL: lasting, For: b.window(most)}
@@ -472,9 +478,6 @@ func measureFrozen(ctx context.Context, b *bench, who string) (values, error) {
 	return v, nil
 }
 
-func measureNames(n int) func(context.Context, *bench, string) (values, error) {
-	return func(ctx context.Context, b *bench, who string) (values, error) {
-		r, err := b.alone(ctx, job{Work: "names", Who: who, N: n, TTL: ttl, For: b.window(400 * time.Millisecond)}, nil)
-		return r.Values, err
-	}
+func measureNames(n int) measure {
+	return measureAlone(func(b *bench) job { return job{Work: "names", N: n, TTL: ttl, For: b.window(400 * time.Millisecond)} })
 }

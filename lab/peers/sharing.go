@@ -66,7 +66,7 @@ func readersOf(name, title, write string, j job) scenario {
 	}
 }
 
-func measureSharing(j job) func(context.Context, *bench, string) (values, error) {
+func measureSharing(j job) measure {
 	return func(ctx context.Context, b *bench, who string) (values, error) {
 		j := j
 		j.Work, j.Who, j.N, j.TTL, j.For = "share", who, 64, ttl, b.window(800*time.Millisecond)
