@@ -1,6 +1,9 @@
 package compare
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Report is one comparison: what ran where, and what was seen.
 type Report struct {
@@ -86,12 +89,7 @@ type Column struct {
 
 // failed reports whether the strategy's measurement could not be taken.
 func (s *Column) failed(what string) bool {
-	for _, f := range s.Failures {
-		if f.Measurement == what {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Failures, func(f Failure) bool { return f.Measurement == what })
 }
 
 // A Failure is a measurement that could not be taken.

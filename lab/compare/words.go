@@ -66,7 +66,7 @@ type Note struct {
 	Seen       string
 }
 
-// number is that of the note on what was seen of a strategy. What is expected is told once, for all of which it was seen.
+// number is that of the note on what was seen of a strategy. Strategies with the same expected weakness share a note.
 func (g *Grid) number(of Guarantee, who string) int {
 	n := Note{Strategies: []string{who}, Failed: of.Verdict == Failed}
 	for _, p := range of.Properties {
