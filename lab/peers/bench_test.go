@@ -188,8 +188,8 @@ func TestSharing(t *testing.T) {
 		for _, who := range s.who {
 			v := o.got[who][0]
 			most := map[string]float64{"semaphore": permits, "semaphore-poll": permits, "sleep": permits, "fairqueue": 1, "rwlock": 64, "rwlock-poll": 64}[who]
-			if n := v["most"]; !(n >= 1 && n <= most) || v["overlaps"] != 0 || !(v["acq/s"] > 0 && (v["requests/acq"] > 0 || who == "sleep")) {
-				t.Errorf("%s, %s: %v, want 1 to %v holders, no overlaps, and acquisitions", s.name, who, v, most)
+			if n := v["most"]; !(n >= 1 && n <= most) || v["overlaps"] != 0 {
+				t.Errorf("%s, %s: %v, want 1 to %v holders, and no overlaps", s.name, who, v, most)
 			}
 		}
 	}
