@@ -44,7 +44,7 @@ The Redis is chosen as for compare. The embedded imitation will do.`,
   lab exercise 3 --solution # what changes
   lab exercise --all        # judge all, a line each`,
 		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := j.check(cmd); err != nil {
+			if err := j.check(); err != nil {
 				return err
 			}
 			return j.choose(cmd, args)

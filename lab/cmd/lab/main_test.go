@@ -64,7 +64,7 @@ func TestMisuse(t *testing.T) {
 		{"exercise 99", `there is no exercise "99": allowed are 1 to `},
 		{"exercise --solution", "of which exercise? 'lab exercise' lists them"},
 		{"exercise 3 --all", "--all judges all exercises: leave out the numbers"},
-		{"exercise 3 --embedded --docker", "--docker and --embedded exclude each other"},
+		{"exercise 3 --embedded --docker", "none of the others can be"},
 
 		{"faults of nature", `no fault has "of nature" in its name`},
 		{"faults --strategy redlock", "--strategy: only with --play"},
