@@ -682,13 +682,13 @@ func (c *contender) start() *pending {
 	ctx, cancel := context.WithCancelCause(c.t.ctx)
 	p := &pending{c: c, cancel: cancel, asked: make(chan struct{}), done: make(chan struct{})}
 	var once sync.Once
-	o := c.o
-	o.Observe = func(e strategy.Event) {
-		if e.Kind == strategy.EventHeld {
-			once.Do(func() { close(p.asked) })
+	s, err := c.s.With(func(o *strategy.Options) {
+		o.Observe = func(e strategy.Event) {
+			if e.Kind == strategy.EventHeld {
+				once.Do(func() { close(p.asked) })
+			}
 		}
-	}
-	s, err := c.s.With(func(to *strategy.Options) { *to = o })
+	})
 	if err != nil {
 		c.t.brokef("With: %w", err)
 	}

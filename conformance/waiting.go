@@ -404,15 +404,15 @@ type numbered struct {
 // Each releases the lock once it has had it for that long.
 func newQueue(c *contender, n int, linger time.Duration) *queue {
 	q := &queue{c: c, n: n, calls: make(chan numbered, n), ended: make(chan numbered, n)}
-	o := c.o
 	var refused sync.Once
 	held := make(chan struct{})
-	o.Observe = func(e strategy.Event) {
-		if e.Kind == strategy.EventHeld {
-			refused.Do(func() { close(held) })
+	s, err := c.s.With(func(o *strategy.Options) {
+		o.Observe = func(e strategy.Event) {
+			if e.Kind == strategy.EventHeld {
+				refused.Do(func() { close(held) })
+			}
 		}
-	}
-	s, err := c.s.With(func(to *strategy.Options) { *to = o })
+	})
 	if err != nil {
 		c.t.brokef("With: %w", err)
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
+// groups are those of the properties that may depend on how contenders wait.
+var groups = []string{"exclusion", "racing", "waiting", "handing over", "re-entry", "sharing", "reading and writing", "closing"}
+
 // RunWays holds what may depend on how contenders wait, on the main variant of a package,
 // for each way to wait that it has besides the best.
 func RunWays(t *testing.T, pkg string) {
@@ -31,13 +34,17 @@ func RunWays(t *testing.T, pkg string) {
 				o.NoHandOver = way.NoHandOver
 				return o
 			}
-			open, gated := s.Open, s.OpenGated
-			s.Open = func(o strategy.Options) (strategy.Strategy, error) { return waitsSo(in)(open(in(o))) }
-			s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
-				return waitsSo(in)(gated(in(o), g))
+			open, gated, permits, both := s.Open, s.OpenGated, s.OpenPermits, s.OpenRW
+			s.Open = func(o strategy.Options) (strategy.Strategy, error) { return open(in(o)) }
+			s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) { return gated(in(o), g) }
+			if permits != nil {
+				s.OpenPermits = func(n int, o strategy.Options) (strategy.Semaphore, error) { return permits(n, in(o)) }
+			}
+			if both != nil {
+				s.OpenRW = func(o strategy.Options) (strategy.ReadWriter, error) { return both(in(o)) }
 			}
 			for _, p := range conformance.Properties() {
-				if !slices.Contains([]string{"exclusion", "racing", "waiting", "handing over", "re-entry", "closing"}, p.Group) {
+				if !slices.Contains(groups, p.Group) {
 					continue
 				}
 				t.Run(p.Name, func(t *testing.T) {
@@ -51,26 +58,4 @@ func RunWays(t *testing.T, pkg string) {
 			}
 		})
 	}
-}
-
-// waitsSo makes strategies whose With keeps the way to wait.
-func waitsSo(in func(strategy.Options) strategy.Options) func(strategy.Strategy, error) (strategy.Strategy, error) {
-	return func(s strategy.Strategy, err error) (strategy.Strategy, error) {
-		if err != nil {
-			return nil, err
-		}
-		return soWaiting{s, in}, nil
-	}
-}
-
-type soWaiting struct {
-	strategy.Strategy
-	in func(strategy.Options) strategy.Options
-}
-
-func (s soWaiting) With(change func(*strategy.Options)) (strategy.Strategy, error) {
-	return waitsSo(s.in)(s.Strategy.With(func(o *strategy.Options) {
-		change(o)
-		*o = s.in(*o)
-	}))
 }
