@@ -35,7 +35,7 @@ type judge struct {
 
 // onServers are the tests of all algorithms on real servers that add to an algorithm's own: what each right
 // is for, what a key may hold, what a server may answer.
-const onServers = "^(TestRightsBefore7|TestForbiddenToTidy|TestHostile|FuzzReplies)$"
+const onServers = "^(TestRights|TestRightsBefore7|TestForbidden|TestForbiddenToTidy|TestKinds|TestHostile|FuzzReplies)$"
 
 var subjects = []subject{
 	{"engine", []judge{{"engine", ""}, {"conformance", "^TestMemory$"}}},
@@ -46,10 +46,10 @@ var subjects = []subject{
 	{"driver/rediskit", []judge{{"driver/rediskit", ""}, {"engine", ""}}},
 	{"strategy", []judge{{"strategy", ""}, {"engine", ""}, {"conformance", "^TestMemory$"}}},
 	{"multilock", []judge{{"multilock", ""}, {"engine", "All"}}},
-	{"setnxgetset", []judge{{"setnxgetset", ""}, {"internal/testkit/subjects", onServers + "|^TestRights$"}}},
-	{"setnxpx", []judge{{"setnxpx", ""}, {"internal/testkit/subjects", onServers + "|^TestRights$"}}},
+	{"setnxgetset", []judge{{"setnxgetset", ""}, {"internal/testkit/subjects", onServers}}},
+	{"setnxpx", []judge{{"setnxpx", ""}, {"internal/testkit/subjects", onServers}}},
 	{"luascript", []judge{{"luascript", ""}, {"internal/testkit/subjects", onServers}}},
-	{"ifeq", []judge{{"ifeq", ""}, {"internal/testkit/subjects", onServers + "|^TestRights$"}}},
+	{"ifeq", []judge{{"ifeq", ""}, {"internal/testkit/subjects", onServers}}},
 	{"fairqueue", []judge{{"fairqueue", ""}, {"internal/testkit/subjects", onServers}}},
 	{"internal/algorithm/fences", []judge{{"fairqueue", ""}, {"luascript", ""}}},
 	{"rwlock", []judge{{"rwlock", ""}, {"internal/testkit/subjects", onServers}}},

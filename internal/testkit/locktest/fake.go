@@ -91,11 +91,16 @@ func (c dialogConn) Do(cmd string, args ...any) (any, error) {
 // A Talk is an operation of a protocol, the replies to its requests, and what it has to make of them.
 type Talk struct {
 	Name    string
-	Do      func(driver.Node) (any, error)
+	Do      Doing
 	Replies []any
 	Asked   []string
 	Got     any
 	Err     error // this one, or what it is
+}
+
+// One is a Talk of one request.
+func One(name string, do Doing, asked string, reply, got any, err error) Talk {
+	return Talk{Name: name, Do: do, Asked: []string{asked}, Replies: []any{reply}, Got: got, Err: err}
 }
 
 // Talks plays a table. If an operation succeeds, it also fails when any of its requests fails, and says
@@ -145,36 +150,21 @@ func AClaim() driver.Claim {
 func Err[T any](_ T, err error) error { return err }
 
 // ErrorsAreTold fails the test unless each operation of a protocol returns the error of its first request.
-func ErrorsAreTold(t *testing.T, on func(driver.Node) driver.Protocol) {
+func ErrorsAreTold(t *testing.T, on On) {
 	t.Helper()
 	c := AClaim()
 	o := strategy.Options{Key: strategy.DefaultKey, TTL: time.Minute, OpTimeout: time.Minute}
-	for what, do := range map[string]func(driver.Protocol) error{
-		"Acquire":      func(p driver.Protocol) error { _, err := p.Acquire(t.Context(), c); return err },
-		"Extend":       func(p driver.Protocol) error { _, err := p.Extend(t.Context(), c); return err },
-		"Release":      func(p driver.Protocol) error { _, err := p.Release(t.Context(), c); return err },
-		"Undo":         func(p driver.Protocol) error { return p.Undo(t.Context(), c) },
-		"ForceRelease": func(p driver.Protocol) error { _, err := p.ForceRelease(t.Context(), c); return err },
-		"Adopt":        func(p driver.Protocol) error { _, err := p.Adopt(t.Context(), c, "from"); return err },
-		"Inspect":      func(p driver.Protocol) error { _, err := p.Inspect(t.Context(), c); return err },
-		"Check":        func(p driver.Protocol) error { return p.Check(t.Context(), o) },
-		"Pass": func(p driver.Protocol) error {
-			if q, ok := p.(driver.Queuer); ok {
-				_, err := q.Pass(t.Context(), c, c)
-				return err
-			}
-			return errBroken
-		},
-		"Watch": func(p driver.Protocol) error {
-			if w, ok := p.(driver.Notifier); ok {
-				_, err := w.Watch(t.Context(), c, func(driver.Notification) {})
-				return err
-			}
-			return errBroken
-		},
-	} {
+	all := on.operations(t.Context(), c)
+	all["Check"] = func(n driver.Node) (any, error) { return nil, on(n).Check(t.Context(), o) }
+	if _, ok := on(&Dialog{}).(driver.Notifier); ok {
+		all["Watch"] = func(n driver.Node) (any, error) {
+			_, err := on(n).(driver.Notifier).Watch(t.Context(), c, func(driver.Notification) {})
+			return nil, err
+		}
+	}
+	for what, do := range all {
 		n := &Dialog{Replies: []any{errBroken}}
-		if err := do(on(n)); !errors.Is(err, errBroken) || len(n.Asked) > 1 {
+		if _, err := do(n); !errors.Is(err, errBroken) || len(n.Asked) > 1 {
 			t.Errorf("%s() = %v after %v, want the error of its first request, and no other", what, err, n.Asked)
 		}
 	}
