@@ -586,10 +586,16 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	if err != nil {
 		t.Errorf("Check() = %v, want nil: %s", err, p.Cost)
 	}
-	if p.Wait != strategy.WaitBest {
-		s := u.open(t, v, unhurriedBy(p.Wait))
-		if err := s.Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
-			t.Errorf("Check() with Wait %v = %v, want ErrRefused, and %q", p.Wait, err, p.Rule)
+	needs := []strategy.Wait{p.Wait}
+	if p.Rule == "+publish" { // also releases that find nobody in the queue
+		needs = append(needs, strategy.WaitNotification)
+	}
+	for _, w := range needs {
+		if w == strategy.WaitBest {
+			continue
+		}
+		if err := u.open(t, v, unhurriedBy(w)).Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
+			t.Errorf("Check() with Wait %v = %v, want ErrRefused, and %q", w, err, p.Rule)
 		}
 	}
 	drill(t, v, u, name)
