@@ -124,44 +124,52 @@ func TestRequests(t *testing.T) {
 	set := func(permits int) locktest.Doing {
 		return func(n driver.Node) (any, error) { return nil, fiveOn(t, n).SetPermits(ctx, "a", permits) }
 	}
-	const keys = "a {a}:waiters: {a}:fence: {a}:permits:"
+	const (
+		keys     = "a {a}:waiters: {a}:fence: {a}:permits:"
+		acquires = "acquire " + keys + " 5 86400000 60000 t "
+		releases = "release " + keys + " 5 86400000 t "
+		passes   = "pass " + keys + " 5 86400000 60000 next "
+		adopts   = "adopt " + keys + " 5 86400000 from 60000 t"
+		inspects = "inspect a {a}:fence: {a}:waiters:"
+	)
 	other, none := []byte("other"), driver.Grant{}
 	granted, held := driver.Grant{Fence: 7}, &strategy.HeldError{Name: "a", Holder: "other", TTL: time.Second, Taken: 4, Permits: 5}
 	lost := &strategy.LostError{Name: "a"}
+	placed := []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}
 	place := driver.Grant{ServerTime: 3*time.Second + 5*time.Microsecond, Place: 2, Kept: true}
 	locktest.Talks(t,
-		talk("acquire", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1   1", int64(7), granted, nil),
-		talk("acquire a held one", acquire(plain), "acquire "+keys+" 5 86400000 60000 t 1   1", []any{other, int64(1000), int64(4), int64(5)}, none, held),
-		talk("queue", acquire(queues), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t  1", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
-		talk("queue again", acquire(again), "acquire "+keys+" 5 86400000 60000 t 1 line 1000 1 t 1 1", int64(7), granted, nil),
-		talk("ask again without a line", acquire(unheard), "acquire "+keys+" 5 86400000 60000 t 1   1", int64(7), granted, nil),
-		talk("acquire with fences", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16 1", []any{int64(7), int64(5), int64(1)}, driver.Grant{Fence: 7, Fences: 5, Holds: 1}, nil),
-		talk("acquire with fences, and there is one", acquire(fences), "acquire "+keys+" 5 86400000 60000 t 1   1 16 1", int64(7), granted, nil),
-		talk("acquire several holds", acquire(holds), "acquire "+keys+" 5 86400000 60000 t 1   1 1 3", []any{int64(7), int64(1), int64(2)}, driver.Grant{Fence: 7, Fences: 1, Holds: 2}, nil),
-		talk("acquire several holds, and get one", acquire(holds), "acquire "+keys+" 5 86400000 60000 t 1   1 1 3", int64(7), granted, nil),
-		talk("undo several holds", undo(holds), "release "+keys+" 5 86400000 t  {a}:free: 3", int64(1), nil, nil),
-		talk("acquire several", acquire(heavy), "acquire "+keys+" 5 86400000 60000 t 3 line 1000 3 t  1", int64(7), granted, nil),
+		talk("acquire", acquire(plain), acquires+"1   1", int64(7), granted, nil),
+		talk("acquire a held one", acquire(plain), acquires+"1   1", []any{other, int64(1000), int64(4), int64(5)}, none, held),
+		talk("queue", acquire(queues), acquires+"1 line 1000 1 t  1", placed, place, held),
+		talk("queue again", acquire(again), acquires+"1 line 1000 1 t 1 1", int64(7), granted, nil),
+		talk("ask again without a line", acquire(unheard), acquires+"1   1", int64(7), granted, nil),
+		talk("acquire with fences", acquire(fences), acquires+"1   1 16 1", []any{int64(7), int64(5), int64(1)}, driver.Grant{Fence: 7, Fences: 5, Holds: 1}, nil),
+		talk("acquire with fences, and there is one", acquire(fences), acquires+"1   1 16 1", int64(7), granted, nil),
+		talk("acquire several holds", acquire(holds), acquires+"1   1 1 3", []any{int64(7), int64(1), int64(2)}, driver.Grant{Fence: 7, Fences: 1, Holds: 2}, nil),
+		talk("acquire several holds, and get one", acquire(holds), acquires+"1   1 1 3", int64(7), granted, nil),
+		talk("undo several holds", undo(holds), releases+" {a}:free: 3", int64(1), nil, nil),
+		talk("acquire several", acquire(heavy), acquires+"3 line 1000 3 t  1", int64(7), granted, nil),
 		talk("acquire for half a second", acquire(short), "acquire "+keys+" 5 0 500 t 1 line 500 1 t  1", int64(7), granted, nil),
-		talk("pass", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", int64(7), granted, nil),
-		talk("pass, and it queues", pass(again), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next 1 t {a}:free:", []any{other, int64(1000), int64(4), int64(5), int64(3), int64(5), int64(2), int64(1)}, place, held),
-		talk("pass with fences", pass(passesFences), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free: 16", []any{int64(7), int64(16), int64(1)}, driver.Grant{Fence: 7, Fences: 16, Holds: 1}, nil),
-		talk("pass several", pass(heavy), "pass "+keys+" 5 86400000 60000 next 3 line 1000 3 next  t {a}:free:", int64(7), granted, nil),
-		talk("pass what is gone", pass(queues), "pass "+keys+" 5 86400000 60000 next 1 line 1000 1 next  t {a}:free:", nil, none, lost),
+		talk("pass", pass(queues), passes+"1 line 1000 1 next  t {a}:free:", int64(7), granted, nil),
+		talk("pass, and it queues", pass(again), passes+"1 line 1000 1 next 1 t {a}:free:", placed, place, held),
+		talk("pass with fences", pass(passesFences), passes+"1 line 1000 1 next  t {a}:free: 16", []any{int64(7), int64(16), int64(1)}, driver.Grant{Fence: 7, Fences: 16, Holds: 1}, nil),
+		talk("pass several", pass(heavy), passes+"3 line 1000 3 next  t {a}:free:", int64(7), granted, nil),
+		talk("pass what is gone", pass(queues), passes+"1 line 1000 1 next  t {a}:free:", nil, none, lost),
 		talk("extend", extend, "extend a t 60000", int64(1), none, nil),
 		talk("extend what is gone", extend, "extend a t 60000", []any{nil}, none, lost),
-		talk("release", release(plain), "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
-		talk("release who was in the queue", release(heavy), "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
-		talk("release what is gone", release(plain), "release "+keys+" 5 86400000 t  {a}:free:", nil, nil, lost),
-		talk("release by force", force, "release "+keys+" 5 86400000 t  {a}:free:", int64(1), nil, nil),
-		talk("undo", undo(heavy), "release "+keys+" 5 86400000 t line 1000 3 t {a}:free:", int64(1), nil, nil),
-		talk("undo what is not there", undo(queues), "release "+keys+" 5 86400000 t line 1000 1 t {a}:free:", nil, nil, nil),
-		talk("adopt", adopt, "adopt "+keys+" 5 86400000 from 60000 t", int64(7), granted, nil),
-		talk("adopt what is gone", adopt, "adopt "+keys+" 5 86400000 from 60000 t", nil, none, lost),
-		talk("inspect", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(3), other, int64(1000), []byte("7"), []any{[]byte("first"), nil, []byte("second")}},
+		talk("release", release(plain), releases+" {a}:free:", int64(1), nil, nil),
+		talk("release who was in the queue", release(heavy), releases+" {a}:free:", int64(1), nil, nil),
+		talk("release what is gone", release(plain), releases+" {a}:free:", nil, nil, lost),
+		talk("release by force", force, releases+" {a}:free:", int64(1), nil, nil),
+		talk("undo", undo(heavy), releases+"line 1000 3 t {a}:free:", int64(1), nil, nil),
+		talk("undo what is not there", undo(queues), releases+"line 1000 1 t {a}:free:", nil, nil, nil),
+		talk("adopt", adopt, adopts, int64(7), granted, nil),
+		talk("adopt what is gone", adopt, adopts, nil, none, lost),
+		talk("inspect", inspect, inspects, []any{int64(3), other, int64(1000), []byte("7"), []any{[]byte("first"), nil, []byte("second")}},
 			strategy.Info{Held: true, Token: "other", Owner: "other", Holds: 3, TTL: time.Second, Fence: 7, Queue: []string{"first", "second"}}, nil),
-		talk("inspect one that is free", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(0), nil, int64(0), []byte("7"), []any{}}, strategy.Info{Fence: 7}, nil),
-		talk("inspect one that nobody has had", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(0), nil, int64(0), nil, []any{}}, strategy.Info{}, nil),
-		talk("inspect one that ends now", inspect, "inspect a {a}:fence: {a}:waiters:", []any{int64(1), other, int64(0), nil, []any{}},
+		talk("inspect one that is free", inspect, inspects, []any{int64(0), nil, int64(0), []byte("7"), []any{}}, strategy.Info{Fence: 7}, nil),
+		talk("inspect one that nobody has had", inspect, inspects, []any{int64(0), nil, int64(0), nil, []any{}}, strategy.Info{}, nil),
+		talk("inspect one that ends now", inspect, inspects, []any{int64(1), other, int64(0), nil, []any{}},
 			strategy.Info{Held: true, Token: "other", Owner: "other", Holds: 1, TTL: time.Millisecond}, nil),
 		talk("set", set(semaphore.MaxPermits), "limit "+keys+" 5 86400000 1000000 {a}:free:", int64(1), nil, nil),
 		talk("set no longer", set(0), "limit "+keys+" 5 86400000 0 {a}:free:", int64(1), nil, nil),
