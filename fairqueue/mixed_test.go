@@ -3,9 +3,7 @@ package fairqueue_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,9 +11,7 @@ import (
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/luascript"
-	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -49,45 +45,8 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestMixedExclusion: contenders of both packages exclude each other, and fences rise over both.
-func TestMixedExclusion(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	const rounds = 40
-	var holder atomic.Pointer[string]
-	var last uint64 // the holder's alone
-	var everybody sync.WaitGroup
-	ctx := soon(t)
-	for kind := range kinds {
-		for i := range 3 {
-			locks, who := process(t, s, kind, strategy.Options{}), fmt.Sprint(kind, " ", i)
-			everybody.Go(func() {
-				for range rounds {
-					lease, err := locks.NewLock("a").Acquire(ctx)
-					if err != nil {
-						t.Errorf("%s: Acquire() = %v, want nil: somebody releases all the time", who, err)
-						return
-					}
-					if other := holder.Swap(&who); other != nil {
-						t.Errorf("%s has the lock, and so has %s", who, *other)
-					}
-					n := locktest.Fence(t, lease)
-					if n <= last {
-						t.Errorf("%s: fence = %d, want more than %d", who, n, last)
-					}
-					last = n
-					holder.Store(nil)
-					if err := lease.Release(ctx); err != nil {
-						t.Errorf("%s: Release() = %v, want nil", who, err)
-					}
-				}
-			})
-		}
-	}
-	everybody.Wait()
-}
-
-// TestMixedWaiters: a waiter of one package does not sleep through a release of the other,
-// and a waiter that queues does not lose its place.
+// TestMixedWaiters: a waiter of one package does not sleep through a release of the other, a waiter that queues does not lose
+// its place, and fences rise over both.
 func TestMixedWaiters(t *testing.T) {
 	s := redistest.Shared(t)
 	for _, c := range []struct{ holder, waiter string }{
@@ -95,11 +54,13 @@ func TestMixedWaiters(t *testing.T) {
 	} {
 		t.Run(c.holder+" holds, "+c.waiter+" waits", func(t *testing.T) {
 			name := t.Name() + time.Now().String()
+			var last uint64 // the holder's fence
 			release := func() { redistest.Do(t, s, "DEL", strategy.DefaultKey(name)) }
 			if kinds[c.holder] == nil {
 				redistest.Do(t, s, "SET", strategy.DefaultKey(name), "d2hhdGV2ZXIgaXQgaXMhIQ==", "PX", 60_000)
 			} else {
 				lease := locktest.Try(t, process(t, s, c.holder, strategy.Options{}), name)
+				last = locktest.Fence(t, lease)
 				release = func() {
 					if err := lease.Release(t.Context()); err != nil {
 						t.Errorf("Release() = %v, want nil", err)
@@ -120,6 +81,9 @@ func TestMixedWaiters(t *testing.T) {
 					lease, err := waiter.NewLock(name).Acquire(ctx)
 					order <- i
 					if err == nil {
+						if fence, _ := lease.Fence(); fence <= last {
+							t.Errorf("fence = %d, want more than the holder's, %d", fence, last)
+						}
 						err = lease.Release(ctx)
 					}
 					if err != nil {
@@ -136,33 +100,5 @@ func TestMixedWaiters(t *testing.T) {
 				t.Error("the second waiter got the lock first, want first come, first served")
 			}
 		})
-	}
-}
-
-// TestMarks: waiters know by the tokens whose release is announced.
-func TestMarks(t *testing.T) {
-	s := redistest.Shared(t)
-	of := func(locks strategy.Strategy) (announced, ours bool) {
-		lease := locktest.Try(t, locks, t.Name()+time.Now().String())
-		defer lease.Release(t.Context())
-		return token.Announced(lease.Token())
-	}
-	plain, err := setnxpx.New(redigonode.New(s.Pool()), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer plain.Close()
-	for _, c := range []struct {
-		who   string
-		locks strategy.Strategy
-		want  bool
-	}{
-		{"fairqueue", process(t, s, "fairqueue", strategy.Options{}), false},
-		{"luascript", process(t, s, "luascript", strategy.Options{}), true},
-		{"setnxpx", plain, false},
-	} {
-		if announced, ours := of(c.locks); announced != c.want || !ours {
-			t.Errorf("Announced() of a token of %s = %t, %t, want %t, true", c.who, announced, ours, c.want)
-		}
 	}
 }
