@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
@@ -130,15 +128,9 @@ func TestLoserCutsTheWinnerShort(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
-	if _, err := setnxgetset.New(nil, strategy.Options{}); err == nil {
-		t.Error("New(nil) = nil, want an error")
-	}
-	pool := &redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}
-	if _, err := setnxgetset.New(redigonode.New(pool), strategy.Options{Wait: strategy.WaitNotification}); !errors.Is(err, strategy.ErrUnsupported) {
-		t.Errorf("New() with WaitNotification = %v, want ErrUnsupported: nothing is published", err)
-	}
-	if _, err := setnxgetset.New(redigonode.New(pool), strategy.Options{}, setnxgetset.WithClock(nil)); err == nil || !strings.Contains(err.Error(), "allowed") {
+func TestNoClock(t *testing.T) {
+	_, err := setnxgetset.New(locktest.OneReply{}, strategy.Options{}, setnxgetset.WithClock(nil))
+	if err == nil || !strings.Contains(err.Error(), "allowed") {
 		t.Errorf("New() with Clock(nil) = %v, want an error that says what is allowed", err)
 	}
 }
@@ -181,19 +173,11 @@ func TestNoStamp(t *testing.T) {
 
 // TestGarbage: what Redis never answers is neither a grant, nor held, nor lost.
 func TestGarbage(t *testing.T) {
-	c := driver.Claim{Name: "a", Key: "a", Token: "t", TTL: time.Minute, Grant: driver.Grant{Start: time.Now()}}
-	for _, reply := range []any{nil, []byte("OK"), []byte("QUEUED"), []byte{}, int64(2), []any{}, "text"} {
-		g, err := setnxgetset.On(locktest.OneReply{Reply: reply}).Acquire(t.Context(), c)
-		if !errors.Is(err, strategy.ErrUnknown) || errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("Acquire() on %#v = %+v, %v, want ErrUnknown", reply, g, err)
-		}
-	}
-	for _, reply := range []any{int64(2), []byte("QUEUED"), []any{}} {
-		_, err := setnxgetset.On(locktest.OneReply{Reply: reply}, setnxgetset.WithBlindRelease()).Release(t.Context(), c)
-		if !errors.Is(err, strategy.ErrUnknown) {
-			t.Errorf("Release() on %#v = %v, want ErrUnknown", reply, err)
-		}
-	}
+	c := locktest.AClaim()
+	plain := func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }
+	blind := func(n driver.Node) driver.Protocol { return setnxgetset.On(n, setnxgetset.WithBlindRelease()) }
+	locktest.Garbage(t, plain, c, map[string][]any{"Acquire": {nil, []byte("OK"), []byte("QUEUED"), []byte{}, int64(2)}})
+	locktest.Garbage(t, blind, c, map[string][]any{"Release": {int64(2), []byte("QUEUED")}})
 	// A proxy that lets no transaction through, and says OK to everything.
 	for _, reply := range []any{[]byte("OK"), []byte("QUEUED"), int64(1), nil, []any{[]byte("OK")}} {
 		_, err := setnxgetset.On(locktest.OneReply{Reply: reply}, setnxgetset.WithWatchTakeOver()).Extend(t.Context(), c)
@@ -230,36 +214,22 @@ func (unordered) Ordered() bool { return false }
 
 // TestRequests: each request of each operation, and what becomes of its reply.
 func TestRequests(t *testing.T) {
-	type doing = func(driver.Node) (any, error)
 	type replies = []any
 	type asks = []string
-	talk := func(name string, do doing, r replies, a asks, got any, err error) locktest.Talk {
+	talk := func(name string, do locktest.Doing, r replies, a asks, got any, err error) locktest.Talk {
 		return locktest.Talk{Name: name, Do: do, Replies: r, Asked: a, Got: got, Err: err}
 	}
 	clock := setnxgetset.WithClock(func() time.Time { return time.UnixMilli(1_700_000_000_000) })
-	c := locktest.AClaim()
-	on := func(n driver.Node, options ...setnxgetset.Option) driver.Protocol {
-		return setnxgetset.On(n, append(options, clock)...)
+	with := func(options ...setnxgetset.Option) locktest.On {
+		return func(n driver.Node) driver.Protocol { return setnxgetset.On(n, append(options, clock)...) }
 	}
-	watch := setnxgetset.WithWatchTakeOver()
-	acquire := func(n driver.Node) (any, error) { return on(n).Acquire(t.Context(), c) }
-	watching := func(n driver.Node) (any, error) { return on(n, watch).Acquire(t.Context(), c) }
-	extend := func(n driver.Node) (any, error) { return on(n).Extend(t.Context(), c) }
-	extendWatching := func(n driver.Node) (any, error) { return on(n, watch).Extend(t.Context(), c) }
-	release := func(n driver.Node) (any, error) { return nil, locktest.Err(on(n).Release(t.Context(), c)) }
-	releaseWatching := func(n driver.Node) (any, error) { return nil, locktest.Err(on(n, watch).Release(t.Context(), c)) }
-	blind := func(n driver.Node) (any, error) {
-		return nil, locktest.Err(on(n, setnxgetset.WithBlindRelease()).Release(t.Context(), c))
-	}
-	force := func(n driver.Node) (any, error) {
-		return nil, locktest.Err(on(n, setnxgetset.WithBlindRelease()).ForceRelease(t.Context(), c))
-	}
-	undo := func(n driver.Node) (any, error) {
-		return nil, on(n, setnxgetset.WithBlindRelease()).Undo(t.Context(), c)
-	}
-	undoUnordered := func(n driver.Node) (any, error) { return nil, on(unordered{n}).Undo(t.Context(), c) }
-	adopt := func(n driver.Node) (any, error) { return on(n).Adopt(t.Context(), c, "other") }
-	inspect := func(n driver.Node) (any, error) { return on(n).Inspect(t.Context(), c) }
+	ctx, c := t.Context(), locktest.AClaim()
+	on, watch, rash := with(), with(setnxgetset.WithWatchTakeOver()), with(setnxgetset.WithBlindRelease())
+	acquire, extend, release := on.Acquire(ctx, c), on.Extend(ctx, c), on.Release(ctx, c)
+	adopt, inspect := on.Adopt(ctx, c, "other"), on.Inspect(ctx, c)
+	watching, extendWatching, releaseWatching := watch.Acquire(ctx, c), watch.Extend(ctx, c), watch.Release(ctx, c)
+	blind, force, undo := rash.Release(ctx, c), rash.ForceRelease(ctx, c), rash.Undo(ctx, c)
+	undoUnordered := func(n driver.Node) (any, error) { return on.Undo(ctx, c)(unordered{n}) }
 	const (
 		stamped                  = "1700000060000:t"
 		setnx, getset, set       = "SETNX a " + stamped, "GETSET a " + stamped, "SET a " + stamped
