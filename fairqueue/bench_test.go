@@ -1,15 +1,12 @@
-// Measures what a lock costs, next to SET NX PX and compare-and-delete by hand.
+// Measures what a lock costs, next to SET NX PX and compare-and-delete by hand, for profiles. lab/peers compares them.
 package fairqueue_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -52,8 +49,7 @@ type side struct {
 	pair func(caller int) error
 }
 
-// sides are the floor, the floor once more (what it differs by is noise), and the lock,
-// with and without fences. The floor has a connection per caller: alone, one of its
+// sides are the floor, and the lock, with and without fences. The floor has a connection per caller: alone, one of its
 // own; else a pool's.
 func sides(b *testing.B, callers int) []side {
 	s := redistest.Shared(b)
@@ -66,7 +62,7 @@ func sides(b *testing.B, callers int) []side {
 	for i := range keys {
 		keys[i] = fmt.Sprintf("bench:{%s:%d}", b.Name(), i)
 	}
-	floor := func(name string) side {
+	floor := func() side {
 		p := pool()
 		conn := p.Get()
 		b.Cleanup(func() { conn.Close() })
@@ -74,9 +70,9 @@ func sides(b *testing.B, callers int) []side {
 			b.Fatal(err)
 		}
 		if callers == 1 {
-			return side{name, func(int) error { return rawPair(conn, keys[0]) }}
+			return side{"floor", func(int) error { return rawPair(conn, keys[0]) }}
 		}
-		return side{name, func(i int) error {
+		return side{"floor", func(i int) error {
 			conn := p.Get()
 			defer conn.Close()
 			return rawPair(conn, keys[i])
@@ -95,37 +91,10 @@ func sides(b *testing.B, callers int) []side {
 		ctx := b.Context()
 		return side{name, func(i int) error { return lockPair(ctx, locks[i]) }}
 	}
-	return []side{
-		floor("floor"), floor("again"),
-		lock("unfenced", fairqueue.WithoutFences()), lock("fenced"),
-	}
+	return []side{floor(), lock("unfenced", fairqueue.WithoutFences()), lock("fenced")}
 }
 
-// BenchmarkAlone compares the median of a pair with the floor's. The sides take turns,
-// so that a noisy machine is unkind to all.
-func BenchmarkAlone(b *testing.B) {
-	all := sides(b, 1)
-	took := make([][]time.Duration, len(all))
-	for b.Loop() {
-		for i, s := range all {
-			for range 50 {
-				start := time.Now()
-				if err := s.pair(0); err != nil {
-					b.Fatal(s.name, err)
-				}
-				took[i] = append(took[i], time.Since(start))
-			}
-		}
-	}
-	floor := float64(median(took[0]))
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(floor/1e3, "floor-p50-µs")
-	for i, s := range all[1:] {
-		b.ReportMetric(float64(median(took[i+1]))/floor, s.name+"/floor")
-	}
-}
-
-// BenchmarkPair is for profiles, and counts allocations.
+// BenchmarkPair also counts allocations.
 func BenchmarkPair(b *testing.B) {
 	for _, c := range []int{1, 8, 64, 256} {
 		for _, s := range sides(b, c) {
@@ -137,42 +106,6 @@ func BenchmarkPair(b *testing.B) {
 			})
 		}
 	}
-}
-
-// BenchmarkTogether compares how many pairs per second callers with a lock each get
-// done with what they do over a pool with a connection for each: the median of the
-// ratios of b.N rounds, in each of which all take their turn.
-func BenchmarkTogether(b *testing.B) {
-	for _, c := range []int{8, 64, 256} {
-		b.Run(fmt.Sprint(c), func(b *testing.B) {
-			all := sides(b, c)
-			for _, s := range all {
-				crowd(b, s, c, 4*c)
-			}
-			ratios := make([][]float64, len(all))
-			for b.Loop() {
-				var floor time.Duration
-				for i, s := range all {
-					start := time.Now()
-					crowd(b, s, c, max(10*c, 400))
-					took := time.Since(start)
-					if i == 0 {
-						floor = took
-					}
-					ratios[i] = append(ratios[i], float64(floor)/float64(took))
-				}
-			}
-			b.ReportMetric(0, "ns/op")
-			for i, s := range all[1:] {
-				b.ReportMetric(median(ratios[i+1]), s.name+"×floor")
-			}
-		})
-	}
-}
-
-func median[T cmp.Ordered](of []T) T {
-	slices.Sort(of)
-	return of[len(of)/2]
 }
 
 // crowd divides count pairs among callers.

@@ -133,8 +133,6 @@ func TestAcquireScript(t *testing.T) {
 			Runs: "ZRANGE TIME LINDEX LINDEX GET SET ZADD PEXPIREAT"},
 		row{Name: "rights are to be proven, before Redis 7.0", Args: proves, Old: true, Reply: "#512", After: all(issued, mineWrites),
 			Runs: "ZRANGE PTTL TIME ZSCORE LINDEX LINDEX ZADD ZREM GET SET PEXPIREAT ZADD PEXPIREAT"},
-		row{Name: "a writer gets a new fence", Before: counter, Reply: "#0", After: all(next, mineWrites)},
-		row{Name: "the first reader gets a new fence", Args: toRead, Before: counter, Reply: "#0", After: all(next, mineReads)},
 		row{Name: "for ever", Args: "0 60000 mine write 1 ''", Reply: "#512", After: all("SET fence #512", mineWrites)},
 
 		// Held.
