@@ -328,8 +328,9 @@ func BadCounters(r Row) []Row {
 }
 
 // OtherKinds are the rows of a script that finds in the key lock a sorted set whose members do not begin with one of the same: it says
-// what is there, and changes nothing. reply is how it replies, with %s for the error. The rest of the rows is r's.
-func OtherKinds(same []string, reply string, r Row) []Row {
+// what is there, and changes nothing, with each of these ARGV. reply is how it replies, with %s for the error. The rest of the rows is
+// r's; its Runs come first.
+func OtherKinds(same []string, reply string, r Row, args ...string) []Row {
 	const told = 50 // characters of a member
 	long := strings.Repeat("x", told)
 	semaphore, readWrite, none := "the permits of a semaphore", "a read-write lock", "no lock: one of its members is "
@@ -345,16 +346,15 @@ func OtherKinds(same []string, reply string, r Row) []Row {
 		if slices.Contains(same, word) {
 			continue
 		}
-		other := r
-		other.Name = "the lock is " + members
-		other.Before = "ZADD lock " + members + " PX 9000"
-		if r.Before != "" {
-			other.Before += "; " + r.Before
+		for _, a := range args {
+			other := r
+			other.Name, other.Args = "the lock is "+members, a
+			other.Before = "ZADD lock " + members + " PX 9000; " + r.Before
+			other.Reply = fmt.Sprintf(reply, "NOLOCK the key lock holds "+what)
+			other.After = Same
+			other.Runs = r.Runs + "ZRANGE PTTL ZREMRANGEBYSCORE" // the last one removes nothing, and is refused by a replica
+			rows = append(rows, other)
 		}
-		other.Reply = fmt.Sprintf(reply, "NOLOCK the key lock holds "+what)
-		other.After = Same
-		other.Runs = "ZRANGE PTTL ZREMRANGEBYSCORE" // the last one removes nothing, and is refused by a replica
-		rows = append(rows, other)
 	}
 	return rows
 }
