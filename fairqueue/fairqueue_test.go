@@ -55,6 +55,20 @@ func TestCounterRights(t *testing.T) {
 	}
 }
 
+// TestGrantsHeard: a line hears of direct grants to it, with fences or without, and who does not queue of releases.
+func TestGrantsHeard(t *testing.T) {
+	c := locktest.AClaim()
+	if heard := locktest.Heard(t, fenced, c, "{a}:free:", "other"); heard.Holder != "other" {
+		t.Errorf("heard %+v of a release, want whose", heard)
+	}
+	c.Line = "l"
+	with := locktest.Heard(t, fenced, c, "{a}:queue::l", "grant 1700000000000042 16 1000 1700000000 42 t").Grant
+	without := locktest.Heard(t, unfenced, c, "{a}:queue::l", "grant 0 0 1000 1700000000 42 t").Grant
+	if with.Fence == 0 || with.Fences != 16 || without.Fence != 0 || with.TTL != time.Second || without.TTL != time.Second {
+		t.Errorf("heard of the grants %+v and, without fences, %+v, want sixteen and none, for a second", with, without)
+	}
+}
+
 func TestErrorsAreTold(t *testing.T) { locktest.ErrorsAreTold(t, fenced) }
 
 func TestRenewsTogether(t *testing.T) { locktest.RenewsTogether(t, fenced, 256) }

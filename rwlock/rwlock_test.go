@@ -2,7 +2,6 @@
 package rwlock_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -58,31 +57,19 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// A speaker is a node whose subscribers hear what it says.
-type speaker struct {
-	locktest.OneReply
-	hear map[string]func([]byte, error)
-}
-
-func (s speaker) Subscribe(_ context.Context, channel string, fn func([]byte, error)) (func(), error) {
-	s.hear[channel] = fn
-	return func() {}, nil
-}
-
 // TestGrantsHeard: the message of a direct grant says for how many readers it is, or how many fences a writer has.
 func TestGrantsHeard(t *testing.T) {
 	t.Parallel()
 	for channel, want := range map[string]driver.Claim{"{a}:readers::l": {Share: 1, Holds: 3}, "{a}:writers::l": {Fences: 3}} {
-		s, c := speaker{hear: map[string]func([]byte, error){}}, locktest.AClaim()
+		c := locktest.AClaim()
 		c.Line, c.Share = "l", want.Share
-		var heard driver.Notification
-		if _, err := rwlock.On(s).(driver.Sharer).Watch(t.Context(), c, func(n driver.Notification) { heard = n }); err != nil {
-			t.Fatal(err)
+		heard := locktest.Heard(t, rwlock.On, c, channel, "grant 1700000000000042 3 1000 1700000000 42 t")
+		if heard.Token != "t" || heard.Grant.Holds != want.Holds || heard.Grant.Fences != want.Fences || heard.Grant.Fence == 0 {
+			t.Errorf("heard %+v on the channel %s, want a fence, %d holds and %d fences", heard, channel, want.Holds, want.Fences)
 		}
-		s.hear[channel]([]byte("grant 1700000000000042 3 1000 1700000000 42 t"), nil)
-		if heard.Token != "t" || heard.Grant.Holds != want.Holds || heard.Grant.Fences != want.Fences {
-			t.Errorf("the line with the channel %s heard %+v, want %d holds and %d fences", channel, heard, want.Holds, want.Fences)
-		}
+	}
+	if heard := locktest.Heard(t, rwlock.On, locktest.AClaim(), "{a}:free:", "other"); heard.Holder != "other" {
+		t.Errorf("heard %+v of a release, want whose", heard)
 	}
 }
 

@@ -86,6 +86,18 @@ func TestWith(t *testing.T) {
 	}
 }
 
+// TestGrantsHeard: a line hears of direct grants to it, and who does not queue of releases.
+func TestGrantsHeard(t *testing.T) {
+	c := locktest.AClaim()
+	if heard := locktest.Heard(t, five, c, "{a}:free:", "other"); heard.Holder != "other" {
+		t.Errorf("heard %+v of a release, want whose", heard)
+	}
+	c.Line = "l"
+	if g := locktest.Heard(t, five, c, "{a}:waiters::l", "grant 1700000000000042 16 1000 1700000000 42 t").Grant; g.Fence == 0 || g.Fences != 16 {
+		t.Errorf("heard of the grant %+v, want sixteen fences", g)
+	}
+}
+
 func TestErrorsAreTold(t *testing.T) { locktest.ErrorsAreTold(t, five) }
 
 func TestRenewsTogether(t *testing.T) { locktest.RenewsTogether(t, five, 100) }

@@ -95,6 +95,32 @@ func ProvesRights(t *testing.T, on On, proves, acquires, releases string) {
 	}
 }
 
+// Heard is what a claim hears by a message on a channel, on which the protocol must listen for it.
+func Heard(t *testing.T, on On, c driver.Claim, channel, message string) (heard driver.Notification) {
+	t.Helper()
+	s := speaker{heard: map[string]func([]byte, error){}}
+	if _, err := on(s).(driver.Notifier).Watch(t.Context(), c, func(n driver.Notification) { heard = n }); err != nil {
+		t.Fatal(err)
+	}
+	hear := s.heard[channel]
+	if hear == nil {
+		t.Fatalf("Watch() does not listen on %q, but on %v", channel, s.heard)
+	}
+	hear([]byte(message), nil)
+	return heard
+}
+
+// speaker is a node whose subscribers hear what it says.
+type speaker struct {
+	OneReply
+	heard map[string]func([]byte, error) // by channel
+}
+
+func (s speaker) Subscribe(_ context.Context, channel string, fn func([]byte, error)) (func(), error) {
+	s.heard[channel] = fn
+	return func() {}, nil
+}
+
 // RenewsTogether fails the test unless ExtendAll renews that many locks in one request.
 func RenewsTogether(t *testing.T, on On, most int) {
 	t.Helper()
