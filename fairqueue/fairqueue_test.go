@@ -79,19 +79,12 @@ func TestProvesRights(t *testing.T) {
 }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return fairqueue.On(n).(driver.Acknowledger).Acknowledged(a)
-	}
-	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
+	locktest.GrantsOnceConfirmed(t, fenced, "EVALSHA", int64(7))
 }
 
 // TestRequests: the keys and arguments of each script, and what becomes of its reply.
 func TestRequests(t *testing.T) {
-	with := func(change func(*driver.Claim)) driver.Claim {
-		c := locktest.AClaim()
-		change(&c)
-		return c
-	}
+	with := locktest.AClaim
 	plain := locktest.AClaim()
 	queues := with(func(c *driver.Claim) { c.Line, c.Fences = "line", 256 })
 	again := with(func(c *driver.Claim) { c.Line, c.Fences, c.Repeated = "line", 256, true })

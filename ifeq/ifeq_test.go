@@ -259,8 +259,6 @@ func TestErrorsAreTold(t *testing.T) {
 }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return ifeq.On(n).(driver.Acknowledger).Acknowledged(a)
-	}
+	on := func(n driver.Node) driver.Protocol { return ifeq.On(n) }
 	locktest.GrantsOnceConfirmed(t, on, "SET", int64(0), nil) // DELEX first
 }

@@ -58,10 +58,7 @@ func TestErrorsAreTold(t *testing.T) { locktest.ErrorsAreTold(t, fenced) }
 func TestRenewsTogether(t *testing.T) { locktest.RenewsTogether(t, fenced, 256) }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return luascript.On(n).(driver.Acknowledger).Acknowledged(a)
-	}
-	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
+	locktest.GrantsOnceConfirmed(t, fenced, "EVALSHA", int64(7))
 }
 
 // TestRequests: the keys and arguments of each script, and what becomes of its reply.

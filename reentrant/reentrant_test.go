@@ -42,10 +42,7 @@ func TestErrorsAreTold(t *testing.T) { locktest.ErrorsAreTold(t, reentrant.On) }
 func TestRenewsTogether(t *testing.T) { locktest.RenewsTogether(t, reentrant.On, 50) }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return reentrant.On(n).(driver.Acknowledger).Acknowledged(a)
-	}
-	locktest.GrantsOnceConfirmed(t, on, "EVALSHA", int64(7))
+	locktest.GrantsOnceConfirmed(t, reentrant.On, "EVALSHA", int64(7))
 }
 
 // TestRequests: the keys and arguments of each script, and what becomes of its reply.

@@ -85,11 +85,7 @@ func TestProvesRights(t *testing.T) {
 // TestRequests: the keys and arguments of each script, and what becomes of its reply.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	with := func(change func(*driver.Claim)) driver.Claim {
-		c := locktest.AClaim()
-		change(&c)
-		return c
-	}
+	with := locktest.AClaim
 	c := locktest.AClaim()
 	line := with(func(c *driver.Claim) { c.Line = "l" })
 	reader := with(func(c *driver.Claim) { c.Line, c.Share, c.Repeated = "l", 1, true })

@@ -109,11 +109,7 @@ func TestProvesRights(t *testing.T) {
 
 // TestRequests: the keys and arguments of each script, and what becomes of its reply.
 func TestRequests(t *testing.T) {
-	with := func(change func(*driver.Claim)) driver.Claim {
-		c := locktest.AClaim()
-		change(&c)
-		return c
-	}
+	with := locktest.AClaim
 	plain := locktest.AClaim()
 	queues := with(func(c *driver.Claim) { c.Line = "line" })
 	again := with(func(c *driver.Claim) { c.Line, c.Repeated = "line", true })

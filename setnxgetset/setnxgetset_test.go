@@ -348,8 +348,5 @@ func TestErrorsAreTold(t *testing.T) {
 }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return setnxgetset.On(n).(driver.Acknowledger).Acknowledged(a)
-	}
-	locktest.GrantsOnceConfirmed(t, on, "SETNX", int64(1))
+	locktest.GrantsOnceConfirmed(t, func(n driver.Node) driver.Protocol { return setnxgetset.On(n) }, "SETNX", int64(1))
 }

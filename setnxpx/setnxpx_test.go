@@ -25,10 +25,7 @@ func blind(n driver.Node) driver.Protocol     { return setnxpx.On(n, setnxpx.Wit
 func TestErrorsAreTold(t *testing.T) { locktest.ErrorsAreTold(t, comparing) }
 
 func TestGrantsOnceConfirmed(t *testing.T) {
-	on := func(n driver.Node, a strategy.Acks) driver.Protocol {
-		return setnxpx.On(n).(driver.Acknowledger).Acknowledged(a)
-	}
-	locktest.GrantsOnceConfirmed(t, on, "SET", []byte("OK"))
+	locktest.GrantsOnceConfirmed(t, comparing, "SET", []byte("OK"))
 }
 
 // TestRequests: each request of each operation, and what becomes of its reply.

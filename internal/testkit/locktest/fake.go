@@ -141,9 +141,13 @@ func (talk Talk) play(t *testing.T, what string, replies []any, asked []string, 
 	return got
 }
 
-// AClaim is a claim for the lock "a" by the token "t", which fake nodes are asked with.
-func AClaim() driver.Claim {
-	return driver.Claim{Name: "a", Key: "a", Owner: "me", Token: "t", TTL: time.Minute, FenceTTL: 24 * time.Hour, Due: time.Now().Add(time.Minute)}
+// AClaim is a claim for the lock "a" by the token "t", with some changes, which fake nodes are asked with.
+func AClaim(changes ...func(*driver.Claim)) driver.Claim {
+	c := driver.Claim{Name: "a", Key: "a", Owner: "me", Token: "t", TTL: time.Minute, FenceTTL: 24 * time.Hour, Due: time.Now().Add(time.Minute)}
+	for _, change := range changes {
+		change(&c)
+	}
+	return c
 }
 
 // Err is the error of a call that also returns something else.
@@ -179,11 +183,12 @@ var errBroken = errors.New("broken")
 // GrantsOnceConfirmed fails the test unless an acknowledged protocol grants once
 // a replica has confirmed, and asks that on the connection that has written: WAIT waits for no other's writes.
 // set is the command of an acquire that grants, and replies are those to all commands of one.
-func GrantsOnceConfirmed(t *testing.T, on func(driver.Node, strategy.Acks) driver.Protocol, set string, replies ...any) {
+func GrantsOnceConfirmed(t *testing.T, on On, set string, replies ...any) {
 	t.Helper()
 	for confirmed, want := range []error{strategy.ErrUnknown, nil} {
 		n := &Dialog{Replies: append(slices.Clone(replies), int64(confirmed))}
-		_, err := on(onlyLent{n}, strategy.Acks{Replicas: 1}).Acquire(t.Context(), AClaim())
+		acknowledged := on(onlyLent{n}).(driver.Acknowledger).Acknowledged(strategy.Acks{Replicas: 1})
+		_, err := acknowledged.Acquire(t.Context(), AClaim())
 		if last := len(replies); !errors.Is(err, want) || len(n.Asked) != last+1 || !strings.HasPrefix(n.Asked[last-1], set+" ") || !strings.HasPrefix(n.Asked[last], "WAIT 1 ") {
 			t.Errorf("Acquire() with %d replicas that confirm = %v after %v, want %v after %s and WAIT on one connection", confirmed, err, n.Asked, want, set)
 		}
