@@ -2,11 +2,9 @@
 package locktest
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,13 +47,7 @@ func Opened(t testing.TB, locks strategy.Strategy, err error) strategy.Strategy 
 	return locks
 }
 
-// Node is a node on a server. It is closed with the test.
-func Node(t testing.TB, s *redistest.Server) driver.Node {
-	t.Helper()
-	return NodeOn(t, s.Pool())
-}
-
-// NodeOn is Node on a pool.
+// NodeOn is a node on a pool. It is closed with the test.
 func NodeOn(t testing.TB, pool *redis.Pool) driver.Node {
 	t.Helper()
 	n := redigonode.New(pool)
@@ -86,13 +78,7 @@ func OnNodes(pools []*redis.Pool, f func([]driver.Node) error) error {
 // Try acquires a lock that is free.
 func Try(t testing.TB, locks strategy.Strategy, name string) strategy.Lease {
 	t.Helper()
-	return TryAs(t, t.Context(), locks, name)
-}
-
-// TryAs is Try with a context, which may have an owner.
-func TryAs(t testing.TB, ctx context.Context, locks strategy.Strategy, name string) strategy.Lease {
-	t.Helper()
-	lease, err := locks.NewLock(name).TryAcquire(ctx)
+	lease, err := locks.NewLock(name).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatalf("TryAcquire() = %v, want nil", err)
 	}
@@ -160,30 +146,4 @@ func Held(t testing.TB, locks strategy.Strategy, name string) error {
 		return fmt.Errorf("%w, want ErrHeld", err)
 	}
 	return nil
-}
-
-// RenewAll renews the claims together. It returns each answer, and how many scripts the server has run for them.
-func RenewAll(t *testing.T, s *redistest.Server, p driver.Protocol, claims []driver.Claim) (answers []error, scripts int64) {
-	t.Helper()
-	run := func() int64 {
-		calls, err := s.Calls(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return calls["evalsha"] + calls["eval"]
-	}
-	if _, err := p.Extend(t.Context(), claims[0]); err != nil { // loads the script
-		t.Fatal(err)
-	}
-	before := run()
-	answers = make([]error, len(claims))
-	var answered atomic.Int32
-	p.(driver.BulkExtender).ExtendAll(t.Context(), claims, func(i int, _ driver.Grant, err error) {
-		answers[i] = err
-		answered.Add(1)
-	})
-	if n := int(answered.Load()); n != len(claims) {
-		t.Errorf("answers = %d, want %d", n, len(claims))
-	}
-	return answers, run() - before
 }
