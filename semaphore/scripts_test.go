@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/scripttest"
 )
 
@@ -319,17 +320,17 @@ func TestQueueOfAcquireScript(t *testing.T) {
 // Every script refuses a value that is no lock, and leaves it alone.
 func TestNoLockScripts(t *testing.T) {
 	for _, c := range []struct {
-		script, args string
-		run          func(t *testing.T, rows []row)
+		script *driver.Script
+		args   string
 	}{
-		{"acquire", "3 90000 60000 a 1 'line 1000 1 a'", func(t *testing.T, rows []row) { scripttest.Run(t, acquire, rows) }},
-		{"release", "3 90000 a 'line 1000 1 a' free", func(t *testing.T, rows []row) { scripttest.Run(t, release, rows) }},
-		{"pass", "3 90000 60000 mine 1 'line 1000 1 mine' '' a free", func(t *testing.T, rows []row) { scripttest.Run(t, pass, rows) }},
-		{"adopt", "3 90000 a 60000 mine", func(t *testing.T, rows []row) { scripttest.Run(t, adopt, rows) }},
-		{"limit", "3 90000 5 free", func(t *testing.T, rows []row) { scripttest.Run(t, limit, rows) }},
+		{acquire, "3 90000 60000 a 1 'line 1000 1 a'"},
+		{release, "3 90000 a 'line 1000 1 a' free"},
+		{pass, "3 90000 60000 mine 1 'line 1000 1 mine' '' a free"},
+		{adopt, "3 90000 a 60000 mine"},
+		{limit, "3 90000 5 free"},
 	} {
-		t.Run(c.script, func(t *testing.T) {
-			c.run(t, on(c.args,
+		t.Run(c.script.Name(), func(t *testing.T) {
+			scripttest.Run(t, c.script, on(c.args,
 				row{Name: "a string", Before: "SET lock a PX 9000; RPUSH queue 'a 1000 1 first'", Listening: "queue:a", Reply: "-WRONGTYPE", After: same},
 				row{Name: "a hash", Before: "HSET lock a @9000 PX 9000", Reply: "-WRONGTYPE", After: same},
 				row{Name: "without expiry", Before: "ZADD lock @-5 permit:old @9000 permit:a; RPUSH queue 'a 1000 1 first'", Listening: "queue:a",
