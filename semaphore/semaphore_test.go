@@ -69,6 +69,13 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestShares: no hold keeps another out, and each is for itself.
+func TestShares(t *testing.T) {
+	if p := five(locktest.OneReply{}).(driver.Sharer); p.Excludes(1, 1) || p.Groups(1) {
+		t.Errorf("Excludes() = %t, Groups() = %t, want false", p.Excludes(1, 1), p.Groups(1))
+	}
+}
+
 // TestWith: other options make a semaphore, too, of as many permits.
 func TestWith(t *testing.T) {
 	n := &locktest.Dialog{Replies: []any{int64(1)}}

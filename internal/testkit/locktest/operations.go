@@ -78,19 +78,20 @@ func Garbage(t *testing.T, on On, c driver.Claim, replies map[string][]any) {
 	}
 }
 
-// ProvesRights fails the test unless the first acquire of a lock has the user's rights proven, and the first after a release
-// that failed. These are the requests: an acquire that has them proven, another, and a release.
+// ProvesRights fails the test unless acquires of a lock have the user's rights proven until one has succeeded, and again after a
+// release that failed. These are the requests: an acquire that has them proven, another, and a release.
 func ProvesRights(t *testing.T, on On, proves, acquires, releases string) {
 	t.Helper()
-	c := AClaim()
-	n := &Dialog{Replies: []any{int64(7), int64(7), errBroken, int64(7)}}
+	n, c := &Dialog{Replies: []any{errBroken, int64(7), int64(7), errBroken, int64(7)}}, AClaim()
 	p := on(n)
-	err := errors.Join(Err(p.Acquire(t.Context(), c)), Err(p.Acquire(t.Context(), c)))
-	p.Release(t.Context(), c) //nolint:errcheck // it fails
-	if err := errors.Join(err, Err(p.Acquire(t.Context(), c))); err != nil {
-		t.Errorf("Acquire() = %v, want nil", err)
+	acquire := func() error { return Err(p.Acquire(t.Context(), c)) }
+	release := func() error { return Err(p.Release(t.Context(), c)) }
+	for i, ask := range []func() error{acquire, acquire, acquire, release, acquire} {
+		if err := ask(); (err != nil) != (i == 0 || i == 3) {
+			t.Errorf("request %d = %v, want that the first acquire and the release fail", i, err)
+		}
 	}
-	if want := []string{proves, acquires, releases, proves}; !slices.Equal(n.Asked, want) {
+	if want := []string{proves, proves, acquires, releases, proves}; !slices.Equal(n.Asked, want) {
 		t.Errorf("asked %q, want %q", n.Asked, want)
 	}
 }
