@@ -75,6 +75,7 @@ func TestRequests(t *testing.T) {
 		talk("inspect", on.Inspect(ctx, c), "inspect "+strings.TrimSpace(keys), []any{int64(7), other, []byte("t"), int64(2), int64(1000)},
 			strategy.Info{Held: true, Owner: "other", Token: "t", Holds: 2, TTL: time.Second, Fence: 7}, nil),
 		talk("inspect one that is free", on.Inspect(ctx, c), "inspect "+strings.TrimSpace(keys), []any{int64(7)}, strategy.Info{Fence: 7}, nil),
+		talk("inspect one that nobody has had", on.Inspect(ctx, c), "inspect "+strings.TrimSpace(keys), []any{int64(0)}, strategy.Info{}, nil),
 	)
 }
 
@@ -85,7 +86,7 @@ func TestGarbage(t *testing.T) {
 		"Acquire": {nil, []byte("OK"), int64(0), []any{n}, []any{n, n}, []any{text}, []any{text, text}, []any{text, int64(-1)}, []any{text, n, n, n, text}},
 		"Extend":  {int64(2), []any{int64(2)}, []any{int64(1), int64(1)}},
 		"Release": {int64(0)},
-		"Adopt":   {int64(1), []any{int64(0), text}, []any{n, []byte("")}, []any{text, n}},
+		"Adopt":   {int64(1), []any{int64(0), text}, []any{n, []byte("")}, []any{text, n}, []any{n, n}, []any{text, text}},
 		"Inspect": {
 			nil, []any{text}, []any{int64(-1)}, []any{n, text},
 			[]any{n, text, nil, n, n}, []any{n, text, text, nil, n}, []any{n, text, text, n, nil}, []any{n, nil, text, n, n},

@@ -82,7 +82,8 @@ func Garbage(t *testing.T, on On, c driver.Claim, replies map[string][]any) {
 // release that failed. These are the requests: an acquire that has them proven, another, and a release.
 func ProvesRights(t *testing.T, on On, proves, acquires, releases string) {
 	t.Helper()
-	n, c := &Dialog{Replies: []any{errBroken, int64(7), int64(7), errBroken, int64(7)}}, AClaim()
+	held := []any{[]byte("other"), int64(1000)}
+	n, c := &Dialog{Replies: []any{held, int64(7), int64(7), errBroken, int64(7)}}, AClaim()
 	p := on(n)
 	acquire := func() error { return Err(p.Acquire(t.Context(), c)) }
 	release := func() error { return Err(p.Release(t.Context(), c)) }
