@@ -8,20 +8,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Check looks at the server, and tries what the scripts need.
+// Check is that of a protocol of scripts.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	return rediskit.CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
-		if err := rediskit.CheckNode(ctx, c.Due, p); err != nil {
-			return err
-		}
-		if err := rediskit.LoadScripts(ctx, c.Due, p, p.Scripts()...); err != nil {
-			return err
-		}
-		if err := rediskit.CheckScripts(ctx, c.Due, p, p.rights(c, o.Wait)...); err != nil {
-			return err
-		}
-		return rediskit.CheckWatch(ctx, c, o.Wait, p)
-	})
+	return rediskit.CheckScripted(ctx, o, p, func(c driver.Claim) []rediskit.Right { return p.rights(c, o.Wait) })
 }
 
 // Scripts are all that this algorithm sends.

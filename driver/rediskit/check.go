@@ -31,6 +31,31 @@ func CheckLock(ctx context.Context, o strategy.Options, p driver.Protocol, check
 	return err
 }
 
+// A Scripted protocol does its work by scripts on one node.
+type Scripted interface {
+	driver.Protocol
+	driver.Notifier
+	driver.Node
+	Scripts() []*driver.Script // all that it sends
+}
+
+// CheckScripted is the Check of a protocol of scripts: it looks at the server, loads the scripts, asks for every right that
+// they need on keys that nobody else uses, and tries the way to wait that Options name.
+func CheckScripted(ctx context.Context, o strategy.Options, p Scripted, needed func(driver.Claim) []Right) error {
+	return CheckLock(ctx, o, p, func(ctx context.Context, c driver.Claim) error {
+		if err := CheckNode(ctx, c.Due, p); err != nil {
+			return err
+		}
+		if err := LoadScripts(ctx, c.Due, p, p.Scripts()...); err != nil {
+			return err
+		}
+		if err := CheckScripts(ctx, c.Due, p, needed(c)...); err != nil {
+			return err
+		}
+		return CheckWatch(ctx, c, o.Wait, p)
+	})
+}
+
 // CheckNode returns nil if a Redis can be relied on to keep locks: it answers, is a primary, has
 // loaded its data, and does not evict keys. A server that does not report these passes.
 func CheckNode(ctx context.Context, due time.Time, n driver.Node) error {
