@@ -35,11 +35,15 @@ const (
 	requestTime = waitTime + opTimeout + workTime + 2*opTimeout
 )
 
-// Work is what one request at a time does for an invoice. It must stop when ctx ends, give the fence to
-// the store that it writes to, and do nothing if the invoice is done already.
-type Work func(ctx context.Context, id string, fence uint64) error
+// Work is what one request at a time does for an invoice. It must stop when ctx ends, give the lease's
+// fence and owner to the store that it writes to, and do nothing if the invoice is done already.
+type Work func(ctx context.Context, id string, lease strategy.Lease) error
 
-func pay(ctx context.Context, id string, fence uint64) error {
+func pay(ctx context.Context, id string, lease strategy.Lease) error {
+	fence, ok := lease.Fence() // fencing.Of in docs/use/fencing returns it together with the owner
+	if !ok {
+		return errors.New("the lock issues no fences, so no store can refuse a late write")
+	}
 	slog.InfoContext(ctx, "paid", "id", id, "fence", fence)
 	return nil
 }
@@ -147,8 +151,7 @@ func handler(locks strategy.Strategy, work Work) http.HandlerFunc {
 				defer cancel()
 				ctx, cancel = context.WithTimeout(ctx, workTime)
 				defer cancel()
-				fence, _ := lease.Fence()
-				failed = work(ctx, id, fence)
+				failed = work(ctx, id, lease)
 				return nil
 			})
 		done := began && failed == nil

@@ -81,15 +81,20 @@ func fails(op lockstest.Op, with func() error) func(*lockstest.Memory) {
 	}
 }
 
-func works(context.Context, string, uint64) error { return nil }
+// unfenced is a lease of a lock that issues no fences.
+type unfenced struct{ strategy.Lease }
+
+func (unfenced) Fence() (uint64, bool) { return 0, false }
+
+func works(context.Context, string, strategy.Lease) error { return nil }
 
 func TestHandler(t *testing.T) {
 	t.Parallel()
-	lasts := func(ctx context.Context, _ string, _ uint64) error {
+	lasts := func(ctx context.Context, _ string, _ strategy.Lease) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	outlasts := func(ctx context.Context, _ string, _ uint64) error {
+	outlasts := func(ctx context.Context, _ string, _ strategy.Lease) error {
 		<-ctx.Done()
 		return nil
 	}
@@ -105,9 +110,10 @@ func TestHandler(t *testing.T) {
 		"held":                 {held: true, work: works, status: http.StatusConflict, after: waitTime, log: `began=false done=false outcome="held by another" status=409`},
 		"away":                 {before: fails(lockstest.OpAcquire, lockstest.Unsent), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="not sent" status=503`},
 		"no answer":            {before: fails(lockstest.OpAcquire, lockstest.Unknown), work: works, status: http.StatusServiceUnavailable, log: `began=false done=false outcome="outcome unknown" status=503`},
-		"work fails":           {work: func(context.Context, string, uint64) error { return errors.New("no") }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
-		"another lock is lost": {work: func(context.Context, string, uint64) error { return &strategy.LostError{Name: "stock"} }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
-		"another lock is held": {before: fails(lockstest.OpRelease, lockstest.Unsent), work: func(context.Context, string, uint64) error { return &strategy.HeldError{Name: "stock"} },
+		"no fence":             {work: func(ctx context.Context, id string, l strategy.Lease) error { return pay(ctx, id, unfenced{l}) }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"work fails":           {work: func(context.Context, string, strategy.Lease) error { return errors.New("no") }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"another lock is lost": {work: func(context.Context, string, strategy.Lease) error { return &strategy.LostError{Name: "stock"} }, status: http.StatusInternalServerError, log: `began=true done=false outcome=other status=500`},
+		"another lock is held": {before: fails(lockstest.OpRelease, lockstest.Unsent), work: func(context.Context, string, strategy.Lease) error { return &strategy.HeldError{Name: "stock"} },
 			status: http.StatusInternalServerError, log: `began=true done=false outcome="not sent" status=500`},
 		"work takes too long": {work: lasts, status: http.StatusInternalServerError, after: workTime, log: `began=true done=false outcome=other status=500`},
 		"lost":                {before: fails(lockstest.OpExtendAll, lockstest.Unsent), work: lasts, status: http.StatusInternalServerError, after: 9 * time.Second, log: `began=true done=false outcome="lock lost" status=500`},
@@ -174,7 +180,7 @@ func TestHangUp(t *testing.T) {
 		if err := held.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		took, log := ask(time.Second, func(ctx context.Context, _ string, _ uint64) error {
+		took, log := ask(time.Second, func(ctx context.Context, _ string, _ strategy.Lease) error {
 			select {
 			case <-ctx.Done():
 			case <-time.After(20 * time.Second):
@@ -230,7 +236,7 @@ func TestRequestTime(t *testing.T) {
 			var ended time.Time
 			renewed := make(chan struct{})
 			w, start := httptest.NewRecorder(), time.Now()
-			handler(process(t, &server), func(context.Context, string, uint64) error {
+			handler(process(t, &server), func(context.Context, string, strategy.Lease) error {
 				time.Sleep(workTime - 6*time.Second)
 				mute(&server, lockstest.OpExtendAll, func() { close(renewed) })
 				<-renewed // the renewal has begun, and gets no answer
@@ -324,7 +330,7 @@ func TestServe(t *testing.T) {
 	defer sigterm()
 	served, status := make(chan error, 1), make(chan int, 1)
 	go func() {
-		served <- serve(ctx, listener, locks, last, func(_ context.Context, id string, _ uint64) error {
+		served <- serve(ctx, listener, locks, last, func(_ context.Context, id string, _ strategy.Lease) error {
 			began <- id
 			<-finish
 			return nil
