@@ -128,7 +128,7 @@ func execCommand() *cobra.Command {
 		Short: "Hold a lock while a command runs",
 		Long:  execHelp,
 		Example: `  export REDIS_URL=redis://localhost:6379
-  locks exec nightly --try -- /usr/local/bin/import  # not if another does it already
+  locks exec nightly --try --at-least 30s -- /usr/local/bin/import # one of many machines
   locks exec deploy/web --wait 5m -- make deploy
   locks exec reports --permits 5 -- ./report         # five at a time, on all machines together
   locks exec catalog --read -- ./export              # many at a time, but not next to --write
