@@ -25,11 +25,12 @@ func ExampleElection_Lead() {
 	ctx, stop := context.WithCancel(context.Background()) // signal.NotifyContext in your program
 	const every = time.Millisecond
 	runs := 0
-	work := func(_ context.Context, fence uint64) error {
+	work := func(_ context.Context, term strategy.Lease) error {
 		if runs == 2 {
 			return nil // a tick had come, too
 		}
-		fmt.Println("the leader works, with a number:", fence > 0)
+		_, fenced := term.Fence()
+		fmt.Println("the leader works, with a number:", fenced)
 		if runs++; runs == 2 {
 			stop() // the process gets the signal to end
 		}
@@ -43,7 +44,6 @@ func ExampleElection_Lead() {
 		log.Fatal(err)
 	}
 	reign := func(ctx context.Context, term strategy.Lease) error {
-		fence, _ := term.Fence() // a number for each write
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
@@ -51,7 +51,7 @@ func ExampleElection_Lead() {
 			case <-ctx.Done(): // the lock is lost, or the process ends
 				return nil
 			case <-tick.C:
-				if err := work(ctx, fence); err != nil {
+				if err := work(ctx, term); err != nil { // gives term.Fence() to each write
 					return err // resigns, and ends Lead
 				}
 			}

@@ -1,4 +1,5 @@
-// Tests the recipe for asynq in docs/use/leaders.md: a scheduler runs in the process that leads, and in no other. Time is virtual.
+// Tests the recipes for schedules in docs/use/leaders.md: a scheduler of asynq runs in the process that leads, and in no other;
+// one machine does the work of a tick. Time is virtual.
 package election_test
 
 import (
@@ -60,5 +61,45 @@ func TestScheduler(t *testing.T) {
 		look("after a loss", 1, 2)
 		stop()
 		look("at the end", 0, 2)
+	})
+}
+
+// tick does the work of one tick, on one of all machines. The lock is that tick's alone.
+func tick(ctx context.Context, lock strategy.Lock, work func(context.Context) error) error {
+	return strategy.DoWithin(ctx, lock, 0, func(ctx context.Context, lease strategy.Lease) error {
+		if err := work(ctx); err != nil {
+			return err // DoWithin releases the lock: another machine may try
+		}
+		err := lease.Extend(ctx)        // for a whole TTL, in which no machine works again
+		_, failed := lease.Detach()     // DoWithin does not release it
+		return errors.Join(err, failed) // the work is done
+	})
+}
+
+func TestTick(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *lockstest.Memory, of func(string) strategy.Strategy) {
+		const name = "nightly/2026-11-27"
+		a, b := of("a").NewLock(name), of("b").NewLock(name)
+		broken, runs := errors.New("broken"), 0
+		fails := func(context.Context) error { return broken }
+		works := func(context.Context) error {
+			time.Sleep(3 * ttl)
+			runs++
+			return nil
+		}
+		if err := tick(t.Context(), a, fails); !errors.Is(err, broken) {
+			t.Errorf("tick = %v, want why the work failed", err)
+		}
+		if err := tick(t.Context(), b, works); err != nil || runs != 1 {
+			t.Errorf("tick after the other machine has failed = %v, %d runs, want one run", err, runs)
+		}
+		time.Sleep(ttl - ttl/10)
+		if err := tick(t.Context(), a, works); !errors.Is(err, strategy.ErrHeld) || runs != 1 {
+			t.Errorf("tick after the work = %v, %d runs, want ErrHeld and one run", err, runs)
+		}
+		time.Sleep(ttl / 5)
+		if err := tick(t.Context(), a, works); err != nil || runs != 2 {
+			t.Errorf("tick a TTL later = %v, %d runs, want that the lock is free", err, runs)
+		}
 	})
 }
