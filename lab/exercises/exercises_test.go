@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/lab/lessons"
+	"github.com/lockstrategies/locks/lab/diagram"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -49,7 +49,7 @@ func TestExercises(t *testing.T) {
 			if !slices.Equal(broken, e.breaks) {
 				t.Errorf("the mistake breaks %q, want %q\n%v", broken, e.breaks, v.Results)
 			}
-			plain := func(_ lessons.Style, s string) string { return s }
+			plain := func(_ diagram.Style, s string) string { return s }
 			if v.Solved() || !strings.Contains(v.Broken.Diagram(200, plain), "✗ VIOLATED: "+e.breaks[0]+": ") {
 				t.Errorf("solved: %v, and the diagram does not end with %s: %+v", v.Solved(), e.breaks[0], v.Broken)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/lessons"
 	"github.com/lockstrategies/locks/lab/stage"
 	"github.com/lockstrategies/locks/redlock"
@@ -48,7 +49,7 @@ type Stage struct {
 
 // History is what happened, as a diagram.
 func (o Outcome) History() string {
-	return o.Trace.Diagram(100, func(_ lessons.Style, s string) string { return s })
+	return o.Trace.Diagram(100, func(_ diagram.Style, s string) string { return s })
 }
 
 // An Outcome is how a play ended.

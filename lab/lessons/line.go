@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/lab/diagram"
 )
 
 // A plainConn is one plain connection of a client to a server of ours, over a network of its own:
@@ -80,7 +81,7 @@ func (l *plainConn) receives(within time.Duration) (reply, bool) {
 		l.hungUp = true
 		e.Answer = "(no answer)"
 	default:
-		e.Answer = answer(v)
+		e.Answer = diagram.AnswerText(v)
 	}
 	s.add(e)
 	if text, ok := v.(string); ok { // a status

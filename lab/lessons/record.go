@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -69,7 +70,7 @@ func (r *recorder) asks(args []string, do func() (any, error)) (any, error) {
 	of := r.c.s.add(e)
 	v, err := do()
 	if err == nil && r.lost(args) {
-		r.c.s.note("the reply, %s, is dropped on its way to %s", answer(v), r.c.name)
+		r.c.s.note("the reply, %s, is dropped on its way to %s", diagram.AnswerText(v), r.c.name)
 		v, err = nil, &strategy.ServerError{Node: r.srv.name, Kind: strategy.ErrUnknown, Err: errReplyLost}
 	}
 	if of < 0 {
@@ -148,7 +149,7 @@ func AnswerText(reply any, err error) string {
 	var said *strategy.ServerError
 	switch {
 	case err == nil:
-		return answer(reply)
+		return diagram.AnswerText(reply)
 	case errors.Is(err, strategy.ErrUnknown):
 		return "(no answer)"
 	case errors.Is(err, strategy.ErrUnsent):

@@ -8,6 +8,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/lab/diagram"
 )
 
 // A server is a place at which a Redis serves.
@@ -39,7 +40,7 @@ func (srv *server) ask(cmd string, args ...any) any {
 // look is a command of the narrator's that the reader sees.
 func (srv *server) look(cmd string, args ...any) any {
 	v := srv.ask(cmd, args...)
-	srv.s.add(Event{Kind: Look, To: srv.name, Args: words(cmd, args), Answer: answer(v)})
+	srv.s.add(Event{Kind: Look, To: srv.name, Args: words(cmd, args), Answer: diagram.AnswerText(v)})
 	return v
 }
 

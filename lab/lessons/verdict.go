@@ -3,6 +3,8 @@ package lessons
 import (
 	"fmt"
 	"strings"
+
+	"github.com/lockstrategies/locks/lab/diagram"
 )
 
 // The promises that lessons are about. A verdict is computed from what
@@ -47,7 +49,7 @@ func (c *client) stillHas(srv *server, token string) {
 	case v == nil:
 		c.s.broken(ownRelease, "%s believes it holds the lock, and Redis has none: somebody else has ended the hold", c.name)
 	case string(got) != token:
-		c.s.broken(ownRelease, "%s believes it holds the lock, and Redis has another's: %s", c.name, shorten(string(got)))
+		c.s.broken(ownRelease, "%s believes it holds the lock, and Redis has another's: %s", c.name, diagram.Shorten(string(got)))
 	default:
 		c.s.judge(ownRelease, true, "%s believes it holds the lock, and GET %s says so, too", c.name, c.s.key())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
@@ -83,5 +84,5 @@ func (r *Report) Picture() string {
 		}
 	}
 	slices.SortStableFunc(t.Events, func(a, b lessons.Event) int { return cmp.Compare(a.At, b.At) })
-	return r.String() + "\n" + t.Diagram(400, func(_ lessons.Style, s string) string { return s })
+	return r.String() + "\n" + t.Diagram(400, func(_ diagram.Style, s string) string { return s })
 }

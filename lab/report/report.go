@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/lab/compare"
+	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
@@ -54,7 +55,7 @@ var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
 	"join":  func(s []string) string { return strings.Join(s, ", ") },
 	"lines": func(s string) int { return strings.Count(strings.TrimSpace(s), "\n") + 1 },
 	"diagram": func(t lessons.Trace) string {
-		return t.Diagram(96, func(_ lessons.Style, s string) string { return s })
+		return t.Diagram(96, func(_ diagram.Style, s string) string { return s })
 	},
 	"diagrams": func() string { return Diagrams },
 	"inc":      func(i int) int { return i + 1 },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/lessons"
 	reports "github.com/lockstrategies/locks/lab/report"
 )
@@ -27,7 +28,7 @@ type board struct {
 	mu      sync.Mutex
 	lesson  lessons.Lesson
 	acts    int // of the lesson, that have begun
-	drawing *lessons.Drawing
+	drawing *diagram.Drawing
 	actors  int            // for whom it has columns
 	due     *lessons.Event // that the reader has let happen, and that has not yet
 	prompt  string         // stands open
@@ -85,7 +86,7 @@ func (b *board) Happens(e lessons.Event, on []lessons.Actor) {
 	}
 	rows := ""
 	if b.drawing == nil {
-		b.drawing = lessons.NewDrawing(b.look.width, b.look.style)
+		b.drawing = diagram.NewDrawing(b.look.width, b.look.style)
 	}
 	if len(on) != b.actors {
 		b.actors = len(on)
@@ -188,10 +189,10 @@ func (b *board) ask(next lessons.Event, on []lessons.Actor) {
 }
 
 // style is the lessons' styles as colours.
-func (l look) style(s lessons.Style, words string) string {
-	return l.paint(words, map[lessons.Style]text.Colors{
-		lessons.Faint: {text.Faint}, lessons.Strong: {text.Bold}, lessons.Good: {text.FgGreen},
-		lessons.Bad: {text.FgRed, text.Bold}, lessons.Odd: {text.FgYellow},
+func (l look) style(s diagram.Style, words string) string {
+	return l.paint(words, map[diagram.Style]text.Colors{
+		diagram.Faint: {text.Faint}, diagram.Strong: {text.Bold}, diagram.Good: {text.FgGreen},
+		diagram.Bad: {text.FgRed, text.Bold}, diagram.Odd: {text.FgYellow},
 	}[s]...)
 }
 

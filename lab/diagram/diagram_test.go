@@ -1,4 +1,4 @@
-package lessons
+package diagram
 
 // Tests how the diagram of a lesson's trace is drawn in text, line by line and at the end.
 
@@ -22,16 +22,16 @@ func replied(from, to string, of int, answer string) Event {
 // draws compares what is drawn of events, when all is over and as they happen, with lines.
 func draws(t *testing.T, width, servers int, events []Event, want []string, each func(d *Drawing, i int, row string)) {
 	t.Helper()
-	tr := Trace{Actors: []Actor{{Name: "A"}, {Name: "B"}}, Events: events}
+	actors := []Actor{{Name: "A"}, {Name: "B"}}
 	for i := range servers {
-		tr.Actors = append(tr.Actors, Actor{Name: fmt.Sprintf("n%d", i+1), Server: true})
+		actors = append(actors, Actor{Name: fmt.Sprintf("n%d", i+1), Server: true})
 	}
-	whole := tr.Diagram(width, plain)
+	whole := Draw(actors, events, width, plain)
 	if lines := strings.Join(want, "\n") + "\n"; whole != lines {
 		t.Errorf("it is\n%s\nwant\n%s", whole, lines)
 	}
 	d := NewDrawing(width, plain)
-	live := d.Head(tr.Actors)
+	live := d.Head(actors)
 	for i, e := range events {
 		row := d.Row(e)
 		live += row

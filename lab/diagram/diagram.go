@@ -1,4 +1,6 @@
-package lessons
+// Package diagram draws what clients and servers say to each other: time goes downwards, and each
+// has a column.
+package diagram
 
 import (
 	"fmt"
@@ -23,17 +25,17 @@ const (
 // A Paint shows text in a style.
 type Paint func(Style, string) string
 
-// Diagram draws a trace for a terminal of that width: clients and servers as columns, time
+// Draw draws events for a terminal of that width: clients and servers as columns, time
 // downwards. A client's line is double while it believes it holds the lock. It is empty for an
 // act that comes to a table alone.
-func (t Trace) Diagram(width int, paint Paint) string {
-	if len(t.Events) == 0 {
+func Draw(actors []Actor, events []Event, width int, paint Paint) string {
+	if len(events) == 0 {
 		return ""
 	}
 	d := NewDrawing(width, paint)
-	d.timed = !slices.ContainsFunc(t.Events, func(e Event) bool { return e.Kind == Send })
-	all := d.Head(t.Actors)
-	for _, e := range t.Events {
+	d.timed = !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Send })
+	all := d.Head(actors)
+	for _, e := range events {
 		all += d.Row(e)
 	}
 	return all + d.Rest()
