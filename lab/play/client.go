@@ -19,6 +19,7 @@ type client struct {
 	s      *Stage
 	at     int
 	name   string
+	links  []*link // to the servers
 	locks  strategy.Strategy
 	ahead  atomic.Int64 // by how much its clock is, as a time.Duration
 	byHand bool         // its messages wait for a move
@@ -56,7 +57,8 @@ func newClient(s *Stage, at int, name string) (*client, error) {
 	c.waits, c.cancel = context.WithCancel(c.gone)
 	var nodes []driver.Node
 	for _, srv := range s.servers {
-		nodes = append(nodes, &link{Node: srv.node(), c: c, srv: srv})
+		l := &link{Node: srv.node(), c: c, srv: srv}
+		c.links, nodes = append(c.links, l), append(nodes, l)
 	}
 	var err error
 	c.locks, err = s.algorithm.create(c, nodes)
@@ -216,7 +218,7 @@ func (c *client) writes(h *hold) {
 	}
 	db.sent++
 	m := &message{kind: request, client: c, server: dbName, at: len(c.s.servers)}
-	m.text = c.s.names.short(strings.Join(args, " "))
+	m.text = c.s.names.command(args)
 	m.arrive = func() { c.s.written(h, args) }
 	c.s.post(m)
 }

@@ -109,6 +109,7 @@ func (srv *server) make(what string) error {
 		srv.redis.Close()
 		srv.s.locked(func() bool { srv.up = true; return true })
 		srv.start()
+		srv.reconnect()
 		srv.s.note("%s restarts, and has lost its data", srv.name)
 	case what == "down" && srv.up:
 		srv.s.locked(func() bool { srv.up = false; return true })
@@ -116,6 +117,7 @@ func (srv *server) make(what string) error {
 		srv.s.note("%s is down", srv.name)
 	case what == "up" && !srv.up:
 		srv.s.locked(func() bool { srv.up = true; return true })
+		srv.reconnect()
 		srv.s.note("%s is up again, and has its data", srv.name)
 	case what == "up" || what == "down":
 		return fmt.Errorf("%s is %s already", srv.name, what)
@@ -139,6 +141,16 @@ func (srv *server) set(ahead time.Duration) {
 	}
 	srv.s.expire()
 	srv.look()
+}
+
+// reconnect lets the clients' nodes find out that their connections have ended. Before a node writes, it looks
+// whether an idle connection has; but it cannot look at a pipe in memory.
+func (srv *server) reconnect() {
+	for _, c := range srv.s.clients {
+		if c.gone.Err() == nil {
+			c.links[srv.at].Node.Probe(context.Background(), soon())
+		}
+	}
 }
 
 // offset reads how far a clock is set, as in +11s.

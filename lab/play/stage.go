@@ -73,13 +73,10 @@ func Play(t *testing.T, a Algorithm, next func() (move string, ok bool), show fu
 }
 
 func open(a Algorithm) (*Stage, error) {
+	time.Sleep(time.Millisecond) // fences are counted from the bubble's beginning: none is to look like 0
 	s := &Stage{algorithm: a, began: time.Now(), judged: map[string]bool{}, pokes: make(chan struct{}, 1)}
 	for i := range a.Servers {
-		name := "redis"
-		if a.Servers > 1 {
-			name = "r" + strconv.Itoa(i+1)
-		}
-		s.servers = append(s.servers, newServer(s, i, name))
+		s.servers = append(s.servers, newServer(s, i, "r"+strconv.Itoa(i+1)))
 	}
 	if err := a.prepare(s); err != nil {
 		return nil, err
@@ -108,8 +105,7 @@ func (s *Stage) close() {
 	}
 }
 
-// Make makes a move, and lets everything happen that comes of it at this moment. The moves are in the
-// order of this table in the page's help, too.
+// Make makes a move, and lets everything happen that comes of it at this moment.
 func (s *Stage) Make(text string) {
 	m := Move{Text: text}
 	if err := s.make(text); err != nil {
@@ -182,17 +178,29 @@ func (s *Stage) poke() {
 
 // settle lets happen whatever happens at this moment.
 func (s *Stage) settle() {
-	for {
+	for seen := -1; seen < len(s.events); {
 		synctest.Wait()
+		s.take()
+		for s.deliver() {
+			synctest.Wait()
+			s.take()
+		}
+		seen = len(s.events)
 		s.expire()
 		s.observe()
-		s.take()
-		i := slices.IndexFunc(s.wire, func(m *message) bool { return m.client.delivers() && s.first(m) })
-		if i < 0 {
-			return
-		}
-		s.arrive(s.wire[i])
 	}
+}
+
+// deliver lets all messages arrive that wait for nobody. What comes of them comes after the last: so the answers
+// of several servers are one row of the diagram.
+func (s *Stage) deliver() (any bool) {
+	for _, m := range slices.Clone(s.wire) {
+		if m.client.delivers() && s.first(m) {
+			s.arrive(m)
+			any = true
+		}
+	}
+	return any
 }
 
 // pass lets time go by. What is sent meanwhile is delivered when it is sent.
@@ -233,9 +241,7 @@ func (s *Stage) observe() {
 
 func (s *Stage) add(e diagram.Event) int {
 	e.At = time.Since(s.began)
-	for i, a := range e.Args {
-		e.Args[i] = s.names.short(a)
-	}
+	e.Args = s.names.all(e.Args)
 	e.Answer, e.Text = s.names.short(e.Answer), s.names.short(e.Text)
 	s.events = append(s.events, e)
 	return len(s.events) - 1

@@ -14,13 +14,13 @@ import (
 
 // A State is what the page shows. Times are in milliseconds.
 type State struct {
-	Algorithm Algorithm       `json:"algorithm"`
-	Moves     []Move          `json:"moves"`
-	Now       int64           `json:"now"`
-	Clients   []Client        `json:"clients"`
-	Servers   []Server        `json:"servers"`
-	Database  Database        `json:"database"`
-	Events    []diagram.Event `json:"events"`
+	Algorithm  string          `json:"algorithm"` // its ID
+	Moves      []Move          `json:"moves"`
+	Now        int64           `json:"now"`
+	Clients    []Client        `json:"clients"`
+	Servers    []Server        `json:"servers"`
+	Database   Database        `json:"database"`
+	Violations []diagram.Event `json:"violations"`
 }
 
 // A Client is what can be seen of one.
@@ -51,6 +51,7 @@ type Message struct {
 	Words string `json:"words"`
 	Late  bool   `json:"late"`
 	First bool   `json:"first"` // it may be delivered
+	Times int    `json:"times"` // how often it is there: the engine repeats what was not answered
 }
 
 // A Server is what can be seen of one.
@@ -76,7 +77,12 @@ type Database struct {
 
 // State is how the play stands.
 func (s *Stage) State() State {
-	st := State{Algorithm: s.algorithm, Moves: s.moves, Now: time.Since(s.began).Milliseconds(), Events: s.events}
+	st := State{Algorithm: s.algorithm.ID, Moves: s.moves, Now: time.Since(s.began).Milliseconds()}
+	for _, e := range s.events {
+		if e.Kind == diagram.Violation {
+			st.Violations = append(st.Violations, e)
+		}
+	}
 	st.Database.Value = s.db.value
 	if s.db.fence > 0 {
 		st.Database.Fence = s.names.short(strconv.FormatUint(s.db.fence, 10))
@@ -107,21 +113,17 @@ func (s *Stage) client(c *client) Client {
 		out.Holds = append(out.Holds, seen)
 	}
 	for _, m := range s.wire {
-		if m.client == c {
-			out.Wire = append(out.Wire, Message{N: m.n, Words: m.words(), Late: m.late, First: s.first(m)})
+		if m.client != c {
+			continue
+		}
+		seen := Message{N: m.n, Words: m.words(), Late: m.late, First: s.first(m), Times: 1}
+		if n := len(out.Wire) - 1; n >= 0 && out.Wire[n].Words == seen.Words && out.Wire[n].Late == seen.Late {
+			out.Wire[n].Times++
+		} else {
+			out.Wire = append(out.Wire, seen)
 		}
 	}
 	return out
-}
-
-// Violations are the events that break a promise.
-func (s *Stage) Violations() (all []diagram.Event) {
-	for _, e := range s.events {
-		if e.Kind == diagram.Violation {
-			all = append(all, e)
-		}
-	}
-	return all
 }
 
 // Diagram is the history as a sequence diagram of that width.
@@ -151,20 +153,34 @@ var (
 	fenceRule  = regexp.MustCompile(`\b9466[89]\d{10}\b`)        // microseconds
 )
 
-const epoch = 946_684_800_000 // in milliseconds: when each bubble begins
+const (
+	epoch = 946_684_800_000 // in milliseconds: when each bubble begins
+	began = epoch + 1       // when the play does
+)
 
 func (n *names) short(text string) string {
 	text = tokenRule.ReplaceAllStringFunc(text, n.token)
 	text = tailRule.ReplaceAllStringFunc(text, n.tail)
 	text = momentRule.ReplaceAllStringFunc(text, func(ms string) string {
 		v, _ := strconv.ParseInt(ms, 10, 64)
-		return fmt.Sprintf("@%d", v-epoch)
+		return fmt.Sprintf("@%d", v-began)
 	})
 	return fenceRule.ReplaceAllStringFunc(text, func(us string) string {
 		v, _ := strconv.ParseInt(us, 10, 64)
 		return fmt.Sprint(v - epoch*1000)
 	})
 }
+
+// all is the same of many texts.
+func (n *names) all(texts []string) (short []string) {
+	for _, t := range texts {
+		short = append(short, n.short(t))
+	}
+	return short
+}
+
+// command is the same of a command, in one line.
+func (n *names) command(args []string) string { return diagram.Event{Args: n.all(args)}.Command() }
 
 func (n *names) token(text string) string {
 	id, label, _ := strings.Cut(text, ":")
@@ -175,7 +191,7 @@ func (n *names) token(text string) string {
 	}
 	if n.given[id] == "" {
 		if label == "" {
-			label = "?"
+			label = "line" // by which a process is called in a queue
 		}
 		n.count[label]++
 		n.given[id] = fmt.Sprintf("%s%d", label, n.count[label])

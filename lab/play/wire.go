@@ -128,10 +128,12 @@ func (l *link) failed(kind, err error) error {
 
 // unreachable says why nothing can be sent. A paused client does not find out.
 func (l *link) unreachable(ctx context.Context, due time.Time) error {
-	if err := timeup.Why(ctx, due); err != nil {
+	if err := timeup.Ended(ctx); err != nil {
 		return l.failed(strategy.ErrUnsent, err)
 	}
 	switch s := l.c.s; {
+	case !due.IsZero() && !time.Now().Before(due):
+		return l.failed(strategy.ErrUnsent, timeup.Err)
 	case l.c.gone.Err() != nil:
 		return l.failed(strategy.ErrUnsent, errDead)
 	case !s.locked(func() bool { return l.srv.up || l.c.paused || l.c.byHand }):
@@ -147,7 +149,7 @@ func (l *link) ask(ctx context.Context, due time.Time, args []string, fragile bo
 	}
 	answered := make(chan answer, 1)
 	m := &message{kind: request, client: l.c, server: l.srv.name, at: l.srv.at}
-	m.text = l.c.s.names.short(diagram.Event{Args: args}.Command())
+	m.text = l.c.s.names.command(args)
 	m.arrive = func() { l.arrives(m, args, answered, do) }
 	l.c.s.post(m)
 	var timeout <-chan time.Time

@@ -1,0 +1,274 @@
+"use strict";
+// The play runs in a program of its own: each time that it begins anew, the program does, too, with all moves so far.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const id = name => document.getElementById(name);
+let algorithm = "", scene = null;
+let moves = [], at = 0; // those of the address, and how many of them have been made
+let program = null; // the object that it and the page share
+let state = null;
+const opened = new Set(); // details that are open
+
+// h makes an element. Of the attributes, "move" makes a button of it that makes this move.
+function h(tag, attributes, ...children) {
+	const e = document.createElement(tag);
+	for (const [k, v] of Object.entries(attributes || {})) {
+		if (k === "move") {
+			e.dataset.move = v;
+			e.addEventListener("click", () => make(v));
+		} else if (v === true) e.setAttribute(k, "");
+		else if (v !== false && v !== null && v !== undefined) e.setAttribute(k, v);
+	}
+	e.append(...children.filter(c => c !== null && c !== undefined && c !== ""));
+	return e;
+}
+
+const button = (text, move, name, more) => h("button", { type: "button", move, "aria-label": name, ...more }, text);
+const seconds = ms => (ms / 1000).toLocaleString("en", { maximumFractionDigits: 1 }) + " s";
+
+// The address.
+
+function address() {
+	const list = at < moves.length ? ["@" + at, ...moves] : moves;
+	return "#" + [algorithm, ...list].join(",");
+}
+
+function load() {
+	let text = location.hash.slice(1);
+	try { text = decodeURIComponent(text); } catch (e) { /* as it is */ }
+	const [first, ...rest] = text.split(",").map(m => m.trim()).filter(m => m);
+	const known = data.algorithms.some(a => a.id === first);
+	algorithm = known ? first : "luascript";
+	const cursor = rest.length && /^@\d+$/.test(rest[0]) ? Number(rest.shift().slice(1)) : rest.length;
+	moves = rest;
+	at = Math.min(cursor, moves.length);
+	scene = data.scenes.find(s => s.moves === moves.join(",")) || null;
+	begin();
+	if (first && !known) say("There is no algorithm “" + first + "”: this is " + algorithm + ".", true);
+}
+
+// The program.
+
+async function compile() {
+	const bytes = Uint8Array.from(atob(id("wasm").textContent), c => c.charCodeAt(0));
+	const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+	return WebAssembly.compile(await new Response(plain).arrayBuffer());
+}
+const compiled = compile();
+
+// begin starts a program, which makes the first moves at once.
+async function begin() {
+	const mine = program = { algorithm, moves: moves.slice(0, at), width: width(), show: (json, text) => { if (program === mine) show(JSON.parse(json), text); } };
+	location.hash === address() || history.replaceState(null, "", address());
+	say("The play begins …");
+	try {
+		const module = await compiled;
+		if (program !== mine) return;
+		const go = new Go();
+		// Its random numbers are the same each time, so the same moves give the same play.
+		let seed = 1;
+		go.importObject.gojs["runtime.getRandomData"] = sp => {
+			sp >>>= 0;
+			const bytes = new Uint8Array(go._inst.exports.mem.buffer, go.mem.getUint32(sp + 8, true), go.mem.getUint32(sp + 16, true));
+			for (let i = 0; i < bytes.length; i++) {
+				seed ^= seed << 13; seed ^= seed >>> 17; seed ^= seed << 5;
+				bytes[i] = seed;
+			}
+		};
+		globalThis.play = mine;
+		const ended = go.run(await WebAssembly.instantiate(module, go.importObject));
+		ended.then(() => { if (program === mine) fail("The program has ended: the browser’s console says why."); });
+	} catch (e) {
+		fail("The program does not run here: " + e);
+	}
+}
+
+function fail(text) {
+	id("alert").replaceChildren(h("p", null, text));
+	say("");
+}
+
+// make adds a move in place of those that were still to come.
+function make(move) {
+	moves = [...moves.slice(0, at), move];
+	step();
+}
+
+// step makes the next move.
+function step() {
+	if (at >= moves.length || !program.move) return;
+	const move = moves[at++];
+	history.pushState(null, "", address());
+	program.move(move, width());
+}
+
+function back() {
+	if (at === 0) return;
+	at--;
+	history.pushState(null, "", address());
+	begin();
+}
+
+// width is how many letters fit into the diagram.
+function width() {
+	const pre = id("diagram"), style = getComputedStyle(pre);
+	const probe = h("span", null, "─".repeat(50));
+	pre.append(probe);
+	const letter = probe.getBoundingClientRect().width / 50;
+	probe.remove();
+	return Math.floor((pre.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 2) / letter) || 60;
+}
+
+// What is shown.
+
+function say(text, wrong) {
+	id("status").textContent = text;
+	id("status").className = wrong ? "wrong" : "";
+}
+
+function show(s, text) {
+	state = s;
+	const focused = document.activeElement && document.activeElement.dataset.move;
+	id("algorithm").value = algorithm;
+	id("about").hidden = !scene;
+	id("about").textContent = scene ? scene.about : "";
+	for (const a of id("scenes").querySelectorAll("a")) {
+		if (scene && a.dataset.scene === scene.id) a.setAttribute("aria-current", "true");
+		else a.removeAttribute("aria-current");
+	}
+	id("back").disabled = at === 0;
+	id("next").disabled = at >= moves.length;
+	id("next").textContent = at < moves.length ? "Next: " + moves[at] + " ▶" : "Next ▶";
+	id("clear").disabled = moves.length === 0;
+	id("now").textContent = "after " + seconds(s.now);
+	id("moves").replaceChildren(...moves.map((m, i) => {
+		const made = i < at ? s.moves[i] : null;
+		return h("li", { class: !made ? "coming" : made.error ? "wrong" : null, title: made && made.error, "aria-current": i === at - 1 ? "step" : null }, m);
+	}));
+	const broken = s.violations || [];
+	const words = broken.map(v => "✗ Violated: " + v.promise + ". " + v.text);
+	if ([...id("alert").children].map(p => p.textContent).join("\n") !== words.join("\n")) {
+		id("alert").replaceChildren(...words.map(w => h("p", null, w)));
+	}
+	id("clients").replaceChildren(...s.clients.map(client));
+	id("servers").replaceChildren(...s.servers.map(server));
+	id("database").replaceChildren(h("section", { class: "card", "aria-label": "Database" },
+		h("p", null, s.database.value ? "The last write that it took: " : "It has taken no write. ", h("strong", null, s.database.value || "")),
+		h("p", null, s.database.fence ? "It refuses fences below " + s.database.fence + "." : "It refuses a fence that is less than one it has seen.")));
+	draw(text);
+	const last = at > 0 ? s.moves[at - 1] : null;
+	if (last && last.error) say(last.text + " was not made: " + last.error, true);
+	else {
+		const holding = s.clients.filter(c => c.holds).map(c => c.name);
+		const holders = holding.length === 0 ? "nobody believes that it holds the lock"
+			: holding.length === 1 ? holding[0] + " believes that it holds the lock" : holding.join(" and ") + " believe that they hold the lock";
+		say((last ? "Move " + at + " of " + moves.length + ", " + last.text + ": " : "") + holders + ".");
+	}
+	if (focused) {
+		const again = document.querySelector('[data-move="' + CSS.escape(focused) + '"]:enabled');
+		const card = id("card-" + focused.split(".")[0]);
+		if (again) again.focus({ preventScroll: true });
+		else if (card) card.focus({ preventScroll: true });
+	}
+}
+
+// draw makes elements of what the program has marked.
+function draw(text) {
+	const pre = id("diagram");
+	pre.replaceChildren(...text.split(/\x01|\x02/).map((part, i) => i % 2 ? h("span", { class: "s" + part[0] }, part.slice(1)) : part));
+	pre.scrollTop = pre.scrollHeight;
+}
+
+// details stay as they are when what is in them is made anew.
+function details(key, title, ...children) {
+	const d = h("details", { open: opened.has(key) }, h("summary", null, title), ...children);
+	d.addEventListener("toggle", () => d.open ? opened.add(key) : opened.delete(key));
+	return d;
+}
+
+function badge(text, kind) { return h("span", { class: "badge " + (kind || "") }, text); }
+
+function client(c) {
+	const me = c.name.toLowerCase(), holds = c.holds || [], held = holds.length > 0;
+	const act = (text, what, off, pressed) => button(text, me + "." + what, c.name + ": " + text, { disabled: c.dead || off, "aria-pressed": pressed });
+	const late = held && c.paused && holds[0].left <= 0;
+	return h("section", { class: "card" + (held ? " holds" : "") + (c.dead ? " dead" : ""), id: "card-" + me, tabindex: "-1", "aria-label": "Client " + c.name },
+		h("header", null, h("h3", null, c.name),
+			c.dead ? badge("dead", "bad") : held ? badge("believes it holds the lock", "good") : badge("holds nothing"),
+			c.paused ? badge("paused", "odd") : null,
+			c.hangs ? badge("hangs", "odd") : null,
+			c.ahead ? badge("clock " + (c.ahead > 0 ? "+" : "−") + seconds(Math.abs(c.ahead)), "odd") : null),
+		...holds.map(l => h("p", null, l.name + ": " + (late ? "its deadline was " + seconds(-l.left) + " ago" : "until its deadline " + seconds(l.left)) +
+			(l.fence ? ", fence " + l.fence : "") + (l.renewed ? ", renewed" : ""))),
+		c.doing && c.doing.length ? h("p", null, c.doing.join(", ") + " …") : c.last ? h("p", null, "Last: " + c.last) : null,
+		wire(c),
+		h("div", { class: "buttons" },
+			act("Ask once", "try"), act("Ask and wait", "acquire"), act("Write", "write", !held), act("Release", "release", !held),
+			act(c.paused ? "Resume" : "Pause", c.paused ? "resume" : "pause"),
+			act("By hand", c.byHand ? "auto" : "step", false, String(c.byHand))),
+		details(me, "More",
+			h("div", { class: "buttons" },
+				act("Renew", "renew", !held), act("Keep alive for ever", "keepalive", !held), act("Keep alive 30 s", "keepalive=30s", !held),
+				act("Its work hangs", "hang", !held || c.hangs), act("Stop waiting", "cancel", !(c.doing && c.doing.length)),
+				act("Clock +11 s", "clock+11s"), act("Clock −11 s", "clock-11s"), act("Kill", "kill"))));
+}
+
+function wire(c) {
+	if (!c.wire) return null;
+	return h("ul", { class: "wire", "aria-label": "On the wire, " + c.name },
+		...c.wire.map(m => h("li", null,
+			h("span", null, "m" + m.n + " " + m.words + (m.times > 1 ? " (" + m.times + " times)" : "") + (m.late ? " (given up)" : "")),
+			button("Deliver", "m" + m.n + ".pass", "Deliver message " + m.n, { disabled: c.paused || !m.first }),
+			button("Lose", "m" + m.n + ".lose", "Lose message " + m.n))));
+}
+
+function server(v) {
+	const act = (text, what, off) => button(text, v.name + "." + what, v.name + ": " + text, { disabled: off });
+	return h("section", { class: "card" + (v.up ? "" : " down"), id: "card-" + v.name, tabindex: "-1", "aria-label": "Server " + v.name },
+		h("header", null, h("h3", null, v.name), v.up ? null : badge("down", "bad"),
+			v.ahead ? badge("clock " + (v.ahead > 0 ? "+" : "−") + seconds(Math.abs(v.ahead)), "odd") : null),
+		v.keys ? h("dl", { class: "keys" }, ...v.keys.map(k => h("div", null, h("dt", null, k.name), h("dd", null, k.value),
+			h("dd", { class: "ttl" }, k.ttl >= 0 ? "TTL " + ttl(k.ttl) : "no TTL")))) : h("p", null, "no keys"),
+		h("div", { class: "buttons" },
+			act("Clock +11 s", "clock+11s"), act("Clock −5 s", "clock-5s"), act("Restart empty", "restart"), act(v.up ? "Down" : "Up", v.up ? "down" : "up")));
+}
+
+const ttl = ms => ms >= 3600000 ? Math.round(ms / 360000) / 10 + " h" : seconds(ms);
+
+// What is there once.
+
+id("scenes").append(...data.scenes.map(s => h("li", null, h("a", { href: "#" + s.algorithm + ",@0," + s.moves, "data-scene": s.id }, s.title))));
+id("algorithm").append(...data.algorithms.map(a => h("option", { value: a.id }, a.title)));
+id("time").append(button("+1 s", "+1s", "Let 1 s pass"), button("+5 s", "+5s", "Let 5 s pass"), button("+10 s: a TTL", "+ttl", "Let a TTL of 10 s pass"));
+id("algorithm").addEventListener("change", () => {
+	algorithm = id("algorithm").value;
+	history.pushState(null, "", address());
+	begin();
+});
+id("next").addEventListener("click", step);
+id("back").addEventListener("click", back);
+id("clear").addEventListener("click", () => {
+	moves = [], at = 0, scene = null;
+	history.pushState(null, "", address());
+	begin();
+});
+id("copy").addEventListener("click", () => navigator.clipboard.writeText(location.href).then(() => say("The link is in the clipboard."), () => say("The link is this page’s address.")));
+id("by-text").addEventListener("submit", e => {
+	e.preventDefault();
+	for (const m of id("move").value.split(/[\s,]+/).filter(m => m)) make(m);
+	id("move").value = "";
+});
+addEventListener("keydown", e => {
+	if (e.altKey || e.ctrlKey || e.metaKey || e.shiftKey || e.target.closest("select, input, pre")) return;
+	if (e.key === "ArrowRight") step();
+	else if (e.key === "ArrowLeft") back();
+	else return;
+	e.preventDefault();
+});
+let resized = 0;
+addEventListener("resize", () => {
+	clearTimeout(resized);
+	resized = setTimeout(() => program.move && program.move("", width()), 150);
+});
+addEventListener("hashchange", load);
+load();
