@@ -77,7 +77,7 @@ type Database struct {
 
 // State is how the play stands.
 func (s *Stage) State() State {
-	st := State{Algorithm: s.algorithm.ID, Moves: s.moves, Now: time.Since(s.began).Milliseconds()}
+	st := State{Algorithm: s.algorithm.ID, Moves: append([]Move{}, s.moves...), Now: time.Since(s.began).Milliseconds()}
 	for _, e := range s.events {
 		if e.Kind == diagram.Violation {
 			st.Violations = append(st.Violations, e)
