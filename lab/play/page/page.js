@@ -1,5 +1,6 @@
 "use strict";
-// The play runs in a program of its own: each time that it begins anew, the program does, too, with all moves so far.
+// The play runs in a program of its own. Each time that it begins anew, the program does, too, and makes all moves so
+// far, one by one, as it did before: so that the same moves give the same play, to the millisecond.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const id = name => document.getElementById(name);
@@ -56,16 +57,22 @@ async function compile() {
 }
 const compiled = compile();
 
-// begin starts a program, which makes the first moves at once.
+// begin starts a program.
 async function begin() {
-	const mine = program = { algorithm, moves: moves.slice(0, at), width: width(), show: (json, text) => { if (program === mine) show(JSON.parse(json), text); } };
-	location.hash === address() || history.replaceState(null, "", address());
+	const mine = program = { algorithm, width: width(), sent: 0, ready: false };
+	mine.show = (json, text) => {
+		if (program !== mine) return;
+		mine.ready = true;
+		if (mine.sent < at) setTimeout(advance); // not from within the program
+		else show(JSON.parse(json), text);
+	};
+	if (location.hash !== address()) history.replaceState(null, "", address());
 	say("The play begins …");
 	try {
 		const module = await compiled;
 		if (program !== mine) return;
 		const go = new Go();
-		// Its random numbers are the same each time, so the same moves give the same play.
+		// Its random numbers are the same each time.
 		let seed = 1;
 		go.importObject.gojs["runtime.getRandomData"] = sp => {
 			sp >>>= 0;
@@ -75,12 +82,19 @@ async function begin() {
 				bytes[i] = seed;
 			}
 		};
+		const instance = await WebAssembly.instantiate(module, go.importObject);
 		globalThis.play = mine;
-		const ended = go.run(await WebAssembly.instantiate(module, go.importObject));
-		ended.then(() => { if (program === mine) fail("The program has ended: the browser’s console says why."); });
+		go.run(instance).then(() => { if (program === mine) fail("The program has ended: the browser’s console says why."); });
 	} catch (e) {
 		fail("The program does not run here: " + e);
 	}
+}
+
+// advance gives the program the next move that it has not made.
+function advance() {
+	if (!program.ready || program.sent >= at) return;
+	program.ready = false;
+	program.move(moves[program.sent++]);
 }
 
 function fail(text) {
@@ -96,10 +110,10 @@ function make(move) {
 
 // step makes the next move.
 function step() {
-	if (at >= moves.length || !program.move) return;
-	const move = moves[at++];
+	if (at >= moves.length) return;
+	at++;
 	history.pushState(null, "", address());
-	program.move(move, width());
+	advance();
 }
 
 function back() {
@@ -268,7 +282,7 @@ addEventListener("keydown", e => {
 let resized = 0;
 addEventListener("resize", () => {
 	clearTimeout(resized);
-	resized = setTimeout(() => program.move && program.move("", width()), 150);
+	resized = setTimeout(() => width() === program.width || begin(), 150);
 });
 addEventListener("hashchange", load);
 load();
