@@ -5,7 +5,7 @@
 # is, "go doc ./internal/testkit/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lessons exercises exercise model test more fuzz faults mutants soak editions check bench report release
+.PHONY: help demo lessons exercises exercise play model test more fuzz faults mutants soak editions check bench report release
 
 export GO ?= go
 TEST ?= $(GO) test
@@ -36,6 +36,11 @@ exercise: ## judge an exercise: make exercise N=3; ARGS=--solution shows what ch
 	@$(BUILDING)
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab exercise $(N) $(ARGS)
+
+play: ## write docs/learn/play.html, a page on which you break the locks by hand
+	@$(BUILDING)
+	@cd lab && $(GO) mod download
+	@$(GO) run -C lab ./cmd/lab play -o $(CURDIR)/docs/learn/play.html
 
 model: ## have a model checker look for a history that breaks RedLock; it needs spin and cc; ARGS='-DDRIFT=0' for a variant
 	@$(GO) run ./docs/learn/model $(ARGS)

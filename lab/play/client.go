@@ -28,7 +28,7 @@ type client struct {
 	last   string    // how its last call ended
 	holds  []*hold   // all of them, in their order
 
-	gone   context.Context // ends when it dies
+	ended  context.Context // ends when it dies
 	kill   context.CancelFunc
 	closed chan struct{}
 	waits  context.Context // of its calls
@@ -53,8 +53,8 @@ type hold struct {
 
 func newClient(s *Stage, at int, name string) (*client, error) {
 	c := &client{s: s, at: at, name: name, closed: make(chan struct{})}
-	c.gone, c.kill = context.WithCancel(context.Background())
-	c.waits, c.cancel = context.WithCancel(c.gone)
+	c.ended, c.kill = context.WithCancel(context.Background())
+	c.waits, c.cancel = context.WithCancel(c.ended)
 	var nodes []driver.Node
 	for _, srv := range s.servers {
 		l := &link{Node: srv.node(), c: c, srv: srv}
@@ -71,7 +71,7 @@ func (c *client) delivers() bool { return !c.byHand && !c.paused }
 // holding is the last hold that it believes it has; nil: none.
 func (c *client) holding() *hold {
 	for _, h := range slices.Backward(c.holds) {
-		if h.believes && c.gone.Err() == nil {
+		if h.believes && c.ended.Err() == nil {
 			return h
 		}
 	}
@@ -79,7 +79,7 @@ func (c *client) holding() *hold {
 }
 
 func (c *client) make(what string) error {
-	if c.gone.Err() != nil {
+	if c.ended.Err() != nil {
 		return fmt.Errorf("%s is dead", c.name)
 	}
 	if d, ok := strings.CutPrefix(what, "clock"); ok {
@@ -96,7 +96,7 @@ func (c *client) make(what string) error {
 		c.asks(what == "acquire")
 	case "cancel":
 		c.cancel()
-		c.waits, c.cancel = context.WithCancel(c.gone)
+		c.waits, c.cancel = context.WithCancel(c.ended)
 	case "pause", "resume":
 		return c.pauses(what == "pause")
 	case "step", "auto":
@@ -152,7 +152,7 @@ func (c *client) asks(wait bool) {
 // gets: from here on it believes that it holds the lock.
 func (c *client) gets(lease strategy.Lease) {
 	c.s.holds++
-	h := &hold{client: c, n: c.s.holds, name: c.s.names.short(lease.Token()), lease: lease, believes: true}
+	h := &hold{client: c, n: c.s.holds, name: c.s.names.brief(lease.Token()), lease: lease, believes: true}
 	text := c.name + " believes it holds the lock"
 	if c.holding() != nil {
 		text = c.name + " has entered again"
@@ -165,8 +165,8 @@ func (c *client) gets(lease strategy.Lease) {
 	go func() {
 		select {
 		case <-lease.Lost():
-			c.s.poke()
-		case <-c.gone.Done():
+			c.s.wake()
+		case <-c.ended.Done():
 		}
 	}()
 }
@@ -239,7 +239,7 @@ func (c *client) pauses(on bool) error {
 
 // die ends it. What it has sent may still arrive.
 func (c *client) die() {
-	if c.gone.Err() != nil {
+	if c.ended.Err() != nil {
 		return
 	}
 	c.kill()
@@ -265,7 +265,7 @@ func (c *client) call(doing string, do func() (end func())) {
 			c.finished = append(c.finished, end)
 			return true
 		})
-		c.s.poke()
+		c.s.wake()
 	}()
 }
 
@@ -275,7 +275,7 @@ func (c *client) ends(what string, err error) {
 		c.last = what + " has succeeded"
 		return
 	}
-	c.last = c.s.names.short(what + ": " + err.Error())
+	c.last = c.s.names.brief(what + ": " + err.Error())
 	c.s.note("%s: %s", c.name, c.last)
 }
 
@@ -290,7 +290,7 @@ func (c *client) loses(h *hold, why string) {
 
 // observe sees how its calls have ended, and whether it has lost a lock. Paused, it sees nothing.
 func (c *client) observe() {
-	if c.gone.Err() != nil || c.paused {
+	if c.ended.Err() != nil || c.paused {
 		return
 	}
 	var finished []func()

@@ -147,7 +147,7 @@ func (srv *server) set(ahead time.Duration) {
 // whether an idle connection has; but it cannot look at a pipe in memory.
 func (srv *server) reconnect() {
 	for _, c := range srv.s.clients {
-		if c.gone.Err() == nil {
+		if c.ended.Err() == nil {
 			c.links[srv.at].Node.Probe(context.Background(), soon())
 		}
 	}
@@ -175,9 +175,9 @@ func direction(ahead time.Duration) string {
 // keys are what the server has.
 func (srv *server) keys() (all []Key) {
 	srv.tick()
-	m, short := srv.redis, srv.s.names.short
+	m, brief := srv.redis, srv.s.names.brief
 	for _, k := range m.Keys() {
-		key := Key{Name: short(k), TTL: -1}
+		key := Key{Name: brief(k), TTL: -1}
 		if ttl := m.TTL(k); ttl > 0 {
 			key.TTL = ttl.Milliseconds()
 		}
@@ -199,7 +199,7 @@ func (srv *server) keys() (all []Key) {
 		if parts != nil {
 			key.Value = strings.Join(parts, ", ")
 		}
-		key.Value = short(strings.ToValidUTF8(key.Value, "?"))
+		key.Value = brief(strings.ToValidUTF8(key.Value, "?"))
 		all = append(all, key)
 	}
 	return all

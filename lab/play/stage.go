@@ -44,7 +44,7 @@ type Stage struct {
 	posted []*message    // that have no number yet
 	wire   []*message    // that have not arrived
 	number int           // of the last message
-	pokes  chan struct{} // something has happened that the stage has not seen
+	wakes  chan struct{} // something has happened that the stage has not seen
 }
 
 // A Move is one step of the play, as it is written in the page's address.
@@ -74,7 +74,7 @@ func Play(t *testing.T, a Algorithm, next func() (move string, ok bool), show fu
 
 func open(a Algorithm) (*Stage, error) {
 	time.Sleep(time.Millisecond) // fences are counted from the bubble's beginning: none is to look like 0
-	s := &Stage{algorithm: a, began: time.Now(), judged: map[string]bool{}, pokes: make(chan struct{}, 1)}
+	s := &Stage{algorithm: a, began: time.Now(), judged: map[string]bool{}, wakes: make(chan struct{}, 1)}
 	for i := range a.Servers {
 		s.servers = append(s.servers, newServer(s, i, "r"+strconv.Itoa(i+1)))
 	}
@@ -168,10 +168,10 @@ func (s *Stage) decide(m *message, what string) error {
 	return nil
 }
 
-// poke says that something has happened that the stage is to see.
-func (s *Stage) poke() {
+// wake says that something has happened that the stage is to see.
+func (s *Stage) wake() {
 	select {
-	case s.pokes <- struct{}{}:
+	case s.wakes <- struct{}{}:
 	default:
 	}
 }
@@ -215,7 +215,7 @@ func (s *Stage) pass(d time.Duration) {
 		}
 		t := time.NewTimer(time.Until(until))
 		select {
-		case <-s.pokes:
+		case <-s.wakes:
 		case <-t.C:
 		}
 		t.Stop()
@@ -226,7 +226,7 @@ func (s *Stage) pass(d time.Duration) {
 func (s *Stage) expire() {
 	for _, srv := range s.servers {
 		for _, key := range srv.expired() {
-			s.note("%s: %s has expired", srv.name, s.names.short(key))
+			s.note("%s: %s has expired", srv.name, s.names.brief(key))
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (s *Stage) observe() {
 func (s *Stage) add(e diagram.Event) int {
 	e.At = time.Since(s.began)
 	e.Args = s.names.all(e.Args)
-	e.Answer, e.Text = s.names.short(e.Answer), s.names.short(e.Text)
+	e.Answer, e.Text = s.names.brief(e.Answer), s.names.brief(e.Text)
 	s.events = append(s.events, e)
 	return len(s.events) - 1
 }

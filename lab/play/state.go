@@ -85,7 +85,7 @@ func (s *Stage) State() State {
 	}
 	st.Database.Value = s.db.value
 	if s.db.fence > 0 {
-		st.Database.Fence = s.names.short(strconv.FormatUint(s.db.fence, 10))
+		st.Database.Fence = s.names.brief(strconv.FormatUint(s.db.fence, 10))
 	}
 	for _, srv := range s.servers {
 		st.Servers = append(st.Servers, Server{Name: srv.name, Up: srv.up, Ahead: srv.ahead.Milliseconds(), Keys: srv.keys()})
@@ -98,7 +98,7 @@ func (s *Stage) State() State {
 
 func (s *Stage) client(c *client) Client {
 	out := Client{
-		Name: c.name, Paused: c.paused, Dead: c.gone.Err() != nil, ByHand: c.byHand, Hangs: !c.hangs.IsZero(),
+		Name: c.name, Paused: c.paused, Dead: c.ended.Err() != nil, ByHand: c.byHand, Hangs: !c.hangs.IsZero(),
 		Ahead: time.Duration(c.ahead.Load()).Milliseconds(), Last: c.last,
 	}
 	s.locked(func() bool { out.Doing = slices.Clone(c.doing); return true })
@@ -108,7 +108,7 @@ func (s *Stage) client(c *client) Client {
 		}
 		seen := Hold{Name: h.name, Left: time.Until(h.lease.Deadline()).Milliseconds(), Renewed: h.renewed}
 		if h.fenced {
-			seen.Fence = s.names.short(strconv.FormatUint(h.fence, 10))
+			seen.Fence = s.names.brief(strconv.FormatUint(h.fence, 10))
 		}
 		out.Holds = append(out.Holds, seen)
 	}
@@ -126,24 +126,34 @@ func (s *Stage) client(c *client) Client {
 	return out
 }
 
-// Diagram is the history as a sequence diagram of that width.
+// Diagram is the history as a sequence diagram of that width. Who has had no part in it is not there.
 func (s *Stage) Diagram(width int, paint diagram.Paint) string {
+	seen := map[string]bool{}
+	for _, e := range s.events {
+		seen[e.From], seen[e.To] = true, true
+	}
 	var actors []diagram.Actor
+	add := func(name string, server bool) {
+		if seen[name] {
+			actors = append(actors, diagram.Actor{Name: name, Server: server})
+		}
+	}
 	for _, c := range s.clients {
-		actors = append(actors, diagram.Actor{Name: c.name})
+		add(c.name, false)
 	}
 	for _, srv := range s.servers {
-		actors = append(actors, diagram.Actor{Name: srv.name, Server: true})
+		seen[srv.name] = true
+		add(srv.name, true)
 	}
-	actors = append(actors, diagram.Actor{Name: dbName, Server: true})
+	add(dbName, true)
 	return diagram.Draw(actors, s.events, width, paint)
 }
 
 // names makes what nobody can read short: the tokens, and the moments, which are counted from the beginning.
 type names struct {
-	mu    sync.Mutex
-	given map[string]string // by UUID
-	count map[string]int    // by label
+	mu     sync.Mutex
+	called map[string]string // by UUID
+	count  map[string]int    // by label
 }
 
 var (
@@ -158,7 +168,7 @@ const (
 	began = epoch + 1       // when the play does
 )
 
-func (n *names) short(text string) string {
+func (n *names) brief(text string) string {
 	text = tokenRule.ReplaceAllStringFunc(text, n.token)
 	text = tailRule.ReplaceAllStringFunc(text, n.tail)
 	text = momentRule.ReplaceAllStringFunc(text, func(ms string) string {
@@ -172,11 +182,11 @@ func (n *names) short(text string) string {
 }
 
 // all is the same of many texts.
-func (n *names) all(texts []string) (short []string) {
+func (n *names) all(texts []string) (brief []string) {
 	for _, t := range texts {
-		short = append(short, n.short(t))
+		brief = append(brief, n.brief(t))
 	}
-	return short
+	return brief
 }
 
 // command is the same of a command, in one line.
@@ -186,23 +196,23 @@ func (n *names) token(text string) string {
 	id, label, _ := strings.Cut(text, ":")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.given == nil {
-		n.given, n.count = map[string]string{}, map[string]int{}
+	if n.called == nil {
+		n.called, n.count = map[string]string{}, map[string]int{}
 	}
-	if n.given[id] == "" {
+	if n.called[id] == "" {
 		if label == "" {
 			label = "line" // by which a process is called in a queue
 		}
 		n.count[label]++
-		n.given[id] = fmt.Sprintf("%s%d", label, n.count[label])
+		n.called[id] = fmt.Sprintf("%s%d", label, n.count[label])
 	}
-	return n.given[id]
+	return n.called[id]
 }
 
 func (n *names) tail(text string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for id, name := range n.given {
+	for id, name := range n.called {
 		if strings.HasSuffix(id, tailRule.FindStringSubmatch(text)[1]) {
 			return name
 		}

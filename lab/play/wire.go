@@ -49,7 +49,7 @@ func (s *Stage) post(m *message) {
 	s.mu.Lock()
 	s.posted = append(s.posted, m)
 	s.mu.Unlock()
-	s.poke()
+	s.wake()
 }
 
 // take gives each message that has been posted its number. They are many where several servers are asked at
@@ -134,7 +134,7 @@ func (l *link) unreachable(ctx context.Context, due time.Time) error {
 	switch s := l.c.s; {
 	case !due.IsZero() && !time.Now().Before(due):
 		return l.failed(strategy.ErrUnsent, timeup.Err)
-	case l.c.gone.Err() != nil:
+	case l.c.ended.Err() != nil:
 		return l.failed(strategy.ErrUnsent, errDead)
 	case !s.locked(func() bool { return l.srv.up || l.c.paused || l.c.byHand }):
 		return l.failed(strategy.ErrUnsent, errDown)
@@ -163,7 +163,7 @@ func (l *link) ask(ctx context.Context, due time.Time, args []string, fragile bo
 	case a := <-answered:
 		return a.value, a.err
 	case <-timeout:
-	case <-l.c.gone.Done():
+	case <-l.c.ended.Done():
 		cause = errDead
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
@@ -176,7 +176,7 @@ func (l *link) ask(ctx context.Context, due time.Time, args []string, fragile bo
 		}
 	}
 	l.c.s.locked(func() bool { m.late = true; return true })
-	l.c.s.poke()
+	l.c.s.wake()
 	return nil, l.failed(strategy.ErrUnknown, cause)
 }
 
@@ -200,7 +200,7 @@ func (l *link) arrives(m *message, args []string, answered chan answer, do func(
 	}
 	text := a.text()
 	back := diagram.Event{Kind: diagram.Reply, From: l.srv.name, To: l.c.name, Of: of, Answer: text}
-	if m.late || l.c.gone.Err() != nil {
+	if m.late || l.c.ended.Err() != nil {
 		if stop, ok := a.value.(func()); ok {
 			stop()
 		}
@@ -208,7 +208,7 @@ func (l *link) arrives(m *message, args []string, answered chan answer, do func(
 		s.add(back)
 		return
 	}
-	r := &message{kind: reply, client: l.c, server: l.srv.name, at: l.srv.at, text: s.names.short(text)}
+	r := &message{kind: reply, client: l.c, server: l.srv.name, at: l.srv.at, text: s.names.brief(text)}
 	r.arrive = func() {
 		if m.late {
 			back.Answer += " (nobody waits for it)"
@@ -299,7 +299,7 @@ func (l *link) Subscribe(ctx context.Context, channel string, fn func(msg []byte
 // hears puts on the wire what was published.
 func (l *link) hears(text string, take func()) {
 	s := l.c.s
-	m := &message{kind: notification, client: l.c, server: l.srv.name, at: l.srv.at, text: s.names.short(text)}
+	m := &message{kind: notification, client: l.c, server: l.srv.name, at: l.srv.at, text: s.names.brief(text)}
 	m.arrive = func() {
 		s.add(diagram.Event{Kind: diagram.Message, From: l.srv.name, To: l.c.name, Answer: text})
 		take()

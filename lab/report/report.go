@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
+	"github.com/lockstrategies/locks/lab/play"
 )
 
 // A Report is what the page tells. Empty parts are left out.
@@ -31,6 +33,8 @@ type Report struct {
 	Comparison *compare.Report
 	Uncompared string // why there is no comparison
 	Faults     []faults.Group
+
+	Play string // where the page of lab play is, seen from this one; empty: there is none
 }
 
 // A Lesson is what came of one, as far as it was given.
@@ -66,7 +70,11 @@ var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
 	"verdicts": faults.Verdicts,
 	"sentence": compare.Sentence,
 	"time":     func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
-	"round":    func(d time.Duration) time.Duration { return d.Round(time.Second) },
+	"in":       func(page string, s play.Scene) template.URL { return template.URL(page + "#" + s.Hash()) },
+	"scenes": func(lesson string) []play.Scene {
+		return slices.DeleteFunc(play.Scenes(), func(s play.Scene) bool { return s.Lesson != lesson })
+	},
+	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) },
 }).Parse(page))
 
 // Write writes the page.

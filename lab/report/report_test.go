@@ -14,6 +14,7 @@ import (
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/lab/faults"
 	"github.com/lockstrategies/locks/lab/lessons"
+	"github.com/lockstrategies/locks/lab/play"
 )
 
 func write(t *testing.T, r Report) string {
@@ -219,5 +220,31 @@ func TestLessonsNamed(t *testing.T) {
 				t.Errorf("%s leads to no lesson: %v", name, err)
 			}
 		}
+	}
+}
+
+// TestPlay: where the page of the play is there, the lesson of each scene leads to it.
+func TestPlay(t *testing.T) {
+	r := Report{Play: "play.html"}
+	for _, l := range lessons.All() {
+		r.Lessons = append(r.Lessons, Lesson{Result: lessons.Result{Number: l.Number, Name: l.Name}})
+	}
+	led := func() (to []string) {
+		_, elements := read(t, write(t, r))
+		for _, e := range elements {
+			if href := attribute(e, "href"); strings.HasPrefix(href, "play.html#") {
+				to = append(to, strings.TrimPrefix(href, "play.html#"))
+			}
+		}
+		return to
+	}
+	to := led()
+	for _, s := range play.Scenes() {
+		if !slices.Contains(to, s.Hash()) {
+			t.Errorf("no lesson leads to the scene %s (%s): they lead to %q", s.ID, s.Lesson, to)
+		}
+	}
+	if r.Play = ""; led() != nil {
+		t.Errorf("without the page they lead to %q", led())
 	}
 }

@@ -7,6 +7,7 @@
 //	lab faults --help
 //	lab lesson --help
 //	lab exercise --help
+//	lab play --help
 //	lab report --help
 //
 // From the root of the repository it is run by
@@ -40,7 +41,7 @@ func rootCommand() *cobra.Command {
 		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
 		Short: "The laboratory of Redis locks: compared, put to work, and broken",
 		Long: "The laboratory of Redis locks: several algorithms behind one interface.\n\n" +
-			"lab compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. lab flashsale puts\neach to work: 10 goods, 30 buyers, 2 copies of the program. lab faults shows what each\ndoes when things break. lab lesson shows how lock designs evolved,\nlab exercise judges locks that you put right, and lab report writes all that down as one page.\n\nHere lab stands for: go run -C lab ./cmd/lab, from the root of the repository.",
+			"lab compare shows what each guarantees, and what it does not, what it costs,\nand how fast it is, on a Redis that it finds or starts. lab flashsale puts\neach to work: 10 goods, 30 buyers, 2 copies of the program. lab faults shows what each\ndoes when things break. lab lesson shows how lock designs evolved,\nlab exercise judges locks that you put right. lab play writes a page on which you\nbreak locks by hand, and lab report writes all that down as one page.\n\nHere lab stands for: go run -C lab ./cmd/lab, from the root of the repository.",
 	}
 	root.AddCommand(compareCommand(), flashsaleCommand(), faultsCommand(), lessonCommand(), exerciseCommand(), playCommand(), reportCommand())
 	return root

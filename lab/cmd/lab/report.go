@@ -48,6 +48,8 @@ which. Lessons that break their servers take some of their own, so on a Redis of
 own (--redis) the page says which were not given, and why. The matrix of faults is that of
 lab faults: it takes hundreds of plays, and is not played for the page.
 
+Where there is a play.html in its folder (see lab play), the lessons lead to its scenes.
+
 The file is written at the end. After Ctrl-C there is none, or the one that
 was there before. Where a lesson or the comparison fails, the page has the rest, and says
 what it lacks and why; the exit status is 1.`,
@@ -96,6 +98,10 @@ func (p *reporter) run(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, farm.Close()) }()
 
 	r := reports.Report{Version: cli.Version(), Command: p.command(), Made: time.Now(), Imitation: farm.Kind() == redistest.Embedded, Faults: faults.Groups()}
+	const played = "play.html" // as make play calls it
+	if _, err := os.Stat(filepath.Join(filepath.Dir(p.output), played)); err == nil && p.output != "-" {
+		r.Play = played
+	}
 	var failed error
 	if r.Lessons, failed, err = p.give(ctx, farm, stderr); err != nil {
 		return err

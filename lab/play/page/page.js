@@ -59,6 +59,7 @@ const compiled = compile();
 
 // begin starts a program.
 async function begin() {
+	id("diagram").className = data.algorithms.find(a => a.id === algorithm).servers > 1 ? "many" : "";
 	const mine = program = { algorithm, width: width(), sent: 0, ready: false };
 	mine.show = (json, text) => {
 		if (program !== mine) return;
@@ -189,7 +190,7 @@ function show(s, text) {
 // draw makes elements of what the program has marked.
 function draw(text) {
 	const pre = id("diagram");
-	pre.replaceChildren(...text.split(/\x01|\x02/).map((part, i) => i % 2 ? h("span", { class: "s" + part[0] }, part.slice(1)) : part));
+	pre.replaceChildren(...(text || "Nothing yet.").split(/\x01|\x02/).map((part, i) => i % 2 ? h("span", { class: "s" + part[0] }, part.slice(1)) : part));
 	pre.scrollTop = pre.scrollHeight;
 }
 
