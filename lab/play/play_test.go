@@ -3,6 +3,8 @@ package play
 // Tests that the ready-made scenes end as they say, that a play has no chance in it, and what moves do.
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -178,5 +180,33 @@ func TestServers(t *testing.T) {
 	_, picture, broken := played(t, "reentrant", "a.try,a.try,a.release,b.try,a.release,b.try")
 	if broken != nil || !strings.Contains(picture, "A has entered again") {
 		t.Errorf("it breaks %q\n%s", broken, picture)
+	}
+}
+
+// TestRandom: whatever is done to clients and messages, an algorithm with fences that is on a server which keeps its data
+// and its time breaks no promise; and no play comes to a stop.
+func TestRandom(t *testing.T) {
+	does := strings.Fields("try try try acquire release write write renew keepalive pause resume step auto pass pass pass pass lose clock+11s clock-5s cancel kill")
+	others := strings.Fields("+500ms +3s +3s +ttl r1.down r1.up r1.up")
+	for seed := range uint64(120) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		a, err := Find([]string{"luascript", "fairqueue", "reentrant", "redlock-fences"}[seed%4])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var moves []string
+		for range 40 {
+			if move := others[r.IntN(len(others))]; r.IntN(4) == 0 {
+				moves = append(moves, move)
+			} else {
+				moves = append(moves, fmt.Sprintf("%c.%s", 'a'+r.IntN(3), does[r.IntN(len(does))]))
+			}
+		}
+		var last *Stage
+		var picture string
+		Play(t, a, movesOf(strings.Join(moves, ",")), func(s *Stage) { last, picture = s, s.Diagram(110, plain) })
+		if len(last.moves) != len(moves) || strings.Contains(picture, "VIOLATED") {
+			t.Errorf("seed %d, %s, %s:\n%s", seed, a.ID, strings.Join(moves, ","), picture)
+		}
 	}
 }

@@ -73,10 +73,19 @@ func says[T any](t *testing.T, ctx context.Context, expression string) T {
 	return v
 }
 
+// waits waits until it is so in the page.
+func waits(t *testing.T, ctx context.Context, expression string) {
+	t.Helper()
+	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(time.Minute), chromedp.WithPollingInterval(20*time.Millisecond))
+	if err := chromedp.Do(ctx, poll); err != nil {
+		t.Fatalf("it does not come to this: %s: %v", expression, err)
+	}
+}
+
 // made waits until the page shows the play after n moves.
-func made(n int) chromedp.Action[chromedp.Void] {
-	return chromedp.Poll[chromedp.Void](fmt.Sprintf(`state && program.ready && program.sent === %d && state.moves.length === %[1]d && at === %[1]d`, n),
-		chromedp.WithPollingTimeout(time.Minute), chromedp.WithPollingInterval(20*time.Millisecond))
+func made(t *testing.T, ctx context.Context, n int) {
+	t.Helper()
+	waits(t, ctx, fmt.Sprintf("state && program.ready && program.sent === %d && state.moves.length === %[1]d && at === %[1]d", n))
 }
 
 // tabTo presses the tab key until the element has the focus.
@@ -95,17 +104,20 @@ const alert = `document.getElementById("alert").textContent`
 
 func TestPage(t *testing.T) {
 	ctx, url := browse(t)
-	does(t, ctx, chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url), made(0))
+	does(t, ctx, chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
+	made(t, ctx, 0)
 	for _, s := range play.Scenes() {
 		t.Run(s.ID, func(t *testing.T) {
 			tabTo(t, ctx, fmt.Sprintf("[data-scene=%s]", s.ID))
-			does(t, ctx, chromedp.KeyEvent(kb.Enter), made(0))
+			does(t, ctx, chromedp.KeyEvent(kb.Enter))
+			made(t, ctx, 0)
 			moves := strings.Split(s.Moves, ",")
 			for i := range moves {
 				if said := says[string](t, ctx, alert); said != "" {
 					t.Errorf("after %v it says %q", moves[:i], said)
 				}
-				does(t, ctx, chromedp.KeyEvent(kb.ArrowRight), made(i+1))
+				does(t, ctx, chromedp.KeyEvent(kb.ArrowRight))
+				made(t, ctx, i+1)
 			}
 			said, diagram := says[string](t, ctx, alert), says[string](t, ctx, "document.getElementById('diagram').textContent")
 			if s.Promise == "" && said != "" || !strings.Contains(said, s.Promise) {
@@ -123,30 +135,37 @@ func TestPage(t *testing.T) {
 				return
 			}
 			// Sent to others it is the same play, also here, where the engine has drawn random times.
-			does(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(url+hash), made(len(moves)))
+			does(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(url+hash))
+			made(t, ctx, len(moves))
 			if other := says[string](t, ctx, "document.getElementById('diagram').textContent"); other != diagram {
 				t.Errorf("sent to others it is\n%s\nit was\n%s", other, diagram)
 			}
 		})
 	}
 	t.Run("hand", func(t *testing.T) {
-		does(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(url), made(0))
+		does(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(url))
+		made(t, ctx, 0)
 		tabTo(t, ctx, `[data-move="a.step"]`)
-		does(t, ctx, chromedp.KeyEvent(kb.Enter), made(1))
+		does(t, ctx, chromedp.KeyEvent(kb.Enter))
+		made(t, ctx, 1)
 		tabTo(t, ctx, `#move`)
-		does(t, ctx, chromedp.KeyEvent("a.try b.release"+kb.Enter), made(3))
+		does(t, ctx, chromedp.KeyEvent("a.try b.release"+kb.Enter))
+		made(t, ctx, 3)
 		if said := says[string](t, ctx, "document.getElementById('status').textContent"); !strings.Contains(said, "B does not hold the lock") {
 			t.Errorf("of a move that cannot be made it says %q", said)
 		}
 		tabTo(t, ctx, `[data-move="m1.pass"]`)
-		does(t, ctx, chromedp.KeyEvent(kb.Enter), made(4))
+		does(t, ctx, chromedp.KeyEvent(kb.Enter))
+		made(t, ctx, 4)
 		tabTo(t, ctx, `[data-move="m2.pass"]`)
-		does(t, ctx, chromedp.KeyEvent(kb.Enter), made(5))
+		does(t, ctx, chromedp.KeyEvent(kb.Enter))
+		made(t, ctx, 5)
 		if said := says[string](t, ctx, "document.getElementById('status').textContent"); !strings.Contains(said, "A believes that it holds the lock") {
 			t.Errorf("by hand: %q", said)
 		}
 		picture(t, ctx, "hand")
-		does(t, ctx, chromedp.KeyEvent(kb.ArrowLeft), made(4))
+		does(t, ctx, chromedp.KeyEvent(kb.ArrowLeft))
+		made(t, ctx, 4)
 		if hash := says[string](t, ctx, "location.hash"); hash != "#luascript,@4,a.step,a.try,b.release,m1.pass,m2.pass" {
 			t.Errorf("a step back, the address is %q", hash)
 		}
@@ -158,7 +177,8 @@ func picture(t *testing.T, ctx context.Context, name string) {
 	t.Helper()
 	for _, width := range []int64{400, 1280} {
 		for _, scheme := range []string{"light", "dark"} {
-			does(t, ctx, chromedp.EmulateViewport(width, 900), colours(scheme), chromedp.Sleep(300*time.Millisecond)) // until it has been drawn for this width
+			does(t, ctx, chromedp.EmulateViewport(width, 900), colours(scheme))
+			waits(t, ctx, "innerWidth === "+fmt.Sprint(width)+" && program.width === width() && program.ready && program.sent === at") // drawn for this width
 			if over := says[int](t, ctx, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
 				t.Errorf("at %d it is wider than the window, by %d", width, over)
 			}
