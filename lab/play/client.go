@@ -303,6 +303,7 @@ func (c *client) observe() {
 			continue
 		}
 		if err := h.lease.Err(); err != nil {
+			c.last = "has lost the lock"
 			c.loses(h, "notices that its lock is lost: "+err.Error())
 		}
 	}
@@ -335,7 +336,8 @@ func (s *Stage) written(h *hold, args []string) {
 	s.add(diagram.Event{Kind: diagram.Reply, From: dbName, To: h.client.name, Of: of, Answer: said})
 	switch {
 	case refused:
-		s.note("the fence stops %s's late write: %s has held the lock since", h.client.name, later)
+		s.stopped = append(s.stopped, fmt.Sprintf("The fence stops %s's late write: %s has held the lock since", h.client.name, later))
+		s.note("%s", s.stopped[len(s.stopped)-1])
 		return
 	case later != "" && h.fenced:
 		s.note("%s's write is late, but %s has written nothing yet: in the order of the fences it comes first", h.client.name, later)

@@ -37,6 +37,7 @@ type Stage struct {
 	moves     []Move
 	events    []diagram.Event
 	judged    map[string]bool // what has been said already
+	stopped   []string        // late writes
 	holds     int             // how many there were
 	names     names
 

@@ -21,6 +21,7 @@ type State struct {
 	Servers    []Server        `json:"servers"`
 	Database   Database        `json:"database"`
 	Violations []diagram.Event `json:"violations"`
+	Stopped    []string        `json:"stopped"` // late writes, in words
 }
 
 // A Client is what can be seen of one.
@@ -77,7 +78,7 @@ type Database struct {
 
 // State is how the play stands.
 func (s *Stage) State() State {
-	st := State{Algorithm: s.algorithm.ID, Moves: append([]Move{}, s.moves...), Now: time.Since(s.began).Milliseconds()}
+	st := State{Algorithm: s.algorithm.ID, Moves: append([]Move{}, s.moves...), Now: time.Since(s.began).Milliseconds(), Stopped: s.stopped}
 	for _, e := range s.events {
 		if e.Kind == diagram.Violation {
 			st.Violations = append(st.Violations, e)

@@ -29,9 +29,19 @@ const seconds = ms => (ms / 1000).toLocaleString("en", { maximumFractionDigits: 
 
 // The address.
 
+// hash is that of a play with all moves still to come.
+const hash = (algorithm, moves) => "#" + algorithm + ",@0," + moves;
+
 function address() {
 	const list = at < moves.length ? ["@" + at, ...moves] : moves;
 	return "#" + [algorithm, ...list].join(",");
+}
+
+// recognise finds the scene that these moves are of, best with this algorithm.
+function recognise() {
+	const text = moves.join(",");
+	const same = data.scenes.filter(s => text && (s.moves === text || s.remedy.moves === text));
+	scene = same.find(s => s.algorithm === algorithm) || same[0] || null;
 }
 
 function load() {
@@ -43,7 +53,7 @@ function load() {
 	const cursor = rest.length && /^@\d+$/.test(rest[0]) ? Number(rest.shift().slice(1)) : rest.length;
 	moves = rest;
 	at = Math.min(cursor, moves.length);
-	scene = data.scenes.find(s => s.moves === moves.join(",")) || null;
+	recognise();
 	begin();
 	if (first && !known) say("There is no algorithm “" + first + "”: this is " + algorithm + ".", true);
 }
@@ -146,7 +156,11 @@ function show(s, text) {
 	const focused = document.activeElement && document.activeElement.dataset.move;
 	id("algorithm").value = algorithm;
 	id("about").hidden = !scene;
-	id("about").textContent = scene ? scene.about : "";
+	if (scene) {
+		const r = scene.remedy, link = hash(r.algorithm, r.moves);
+		id("about").replaceChildren(scene.about + " ", r.with && location.hash.replace(/@\d+,/, "@0,") !== link
+			? h("a", { href: link }, "Play the same with " + r.with) : "");
+	}
 	for (const a of id("scenes").querySelectorAll("a")) {
 		if (scene && a.dataset.scene === scene.id) a.setAttribute("aria-current", "true");
 		else a.removeAttribute("aria-current");
@@ -161,9 +175,9 @@ function show(s, text) {
 		return h("li", { class: !made ? "coming" : made.error ? "wrong" : null, title: made && made.error, "aria-current": i === at - 1 ? "step" : null }, m);
 	}));
 	const broken = s.violations || [];
-	const words = broken.map(v => "✗ Violated: " + v.promise + ". " + v.text);
-	if ([...id("alert").children].map(p => p.textContent).join("\n") !== words.join("\n")) {
-		id("alert").replaceChildren(...words.map(w => h("p", null, w)));
+	const words = [...broken.map(v => ["", "✗ Violated: " + v.promise + ". " + v.text + "."]), ...(s.stopped || []).map(w => ["good", "✓ " + w + "."])];
+	if ([...id("alert").children].map(p => p.textContent).join() !== words.map(w => w[1]).join()) { // not to be read out again
+		id("alert").replaceChildren(...words.map(([kind, w]) => h("p", { class: kind }, w)));
 	}
 	id("clients").replaceChildren(...s.clients.map(client));
 	id("servers").replaceChildren(...s.servers.map(server));
@@ -252,11 +266,12 @@ const ttl = ms => ms >= 3600000 ? Math.round(ms / 360000) / 10 + " h" : seconds(
 
 // What is there once.
 
-id("scenes").append(...data.scenes.map(s => h("li", null, h("a", { href: "#" + s.algorithm + ",@0," + s.moves, "data-scene": s.id }, s.title))));
+id("scenes").append(...data.scenes.map(s => h("li", null, h("a", { href: hash(s.algorithm, s.moves), "data-scene": s.id }, s.title))));
 id("algorithm").append(...data.algorithms.map(a => h("option", { value: a.id }, a.title)));
 id("time").append(button("+1 s", "+1s", "Let 1 s pass"), button("+5 s", "+5s", "Let 5 s pass"), button("+10 s: a TTL", "+ttl", "Let a TTL of 10 s pass"));
 id("algorithm").addEventListener("change", () => {
 	algorithm = id("algorithm").value;
+	recognise();
 	history.pushState(null, "", address());
 	begin();
 });
