@@ -108,6 +108,11 @@ func (c *client) make(what string) error {
 			}
 		}
 		return fmt.Errorf("nothing of %s's is on the wire", c.name)
+	case "all":
+		if c.paused {
+			return fmt.Errorf("%s is paused: what it sends and gets stays on the wire", c.name)
+		}
+		c.s.deliver(func(m *message) bool { return m.client == c })
 	case "kill":
 		c.s.add(diagram.Event{Kind: diagram.State, From: c.name, Condition: diagram.Dead, Text: c.name + " dies"})
 		c.die()

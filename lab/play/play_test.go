@@ -150,7 +150,11 @@ func TestMessages(t *testing.T) {
 			t.Errorf("after %s: %+v\n%s", moves, c, picture)
 		}
 	}
-	st, picture, _ := played(t, "luascript", "a.step,a.try,+1s,a.pass")
+	st, picture, _ := played(t, "redlock", "a.step,a.try,a.all,a.all")
+	if c := st.Clients[0]; len(c.Holds) != 1 || strings.Count(picture, "on the wire") != 1 {
+		t.Errorf("after all has arrived: %+v\n%s", c, picture)
+	}
+	st, picture, _ = played(t, "luascript", "a.step,a.try,+1s,a.pass")
 	if !strings.Contains(picture, "nobody waits for it") {
 		t.Errorf("a request that was given up arrives: %+v\n%s", st, picture)
 	}

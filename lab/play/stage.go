@@ -182,7 +182,7 @@ func (s *Stage) settle() {
 	for seen := -1; seen < len(s.events); {
 		synctest.Wait()
 		s.take()
-		for s.deliver() {
+		for s.deliver(func(m *message) bool { return m.client.delivers() }) {
 			synctest.Wait()
 			s.take()
 		}
@@ -192,16 +192,16 @@ func (s *Stage) settle() {
 	}
 }
 
-// deliver lets all messages arrive that wait for nobody. What comes of them comes after the last: so the answers
+// deliver lets those messages arrive that are on the wire now. What comes of them comes after the last: so the answers
 // of several servers are one row of the diagram.
-func (s *Stage) deliver() (any bool) {
+func (s *Stage) deliver(which func(*message) bool) (arrived bool) {
 	for _, m := range slices.Clone(s.wire) {
-		if m.client.delivers() && s.first(m) {
+		if which(m) && s.first(m) {
 			s.arrive(m)
-			any = true
+			arrived = true
 		}
 	}
-	return any
+	return arrived
 }
 
 // pass lets time go by. What is sent meanwhile is delivered when it is sent.

@@ -52,28 +52,31 @@ func (s *Stage) post(m *message) {
 	s.wake()
 }
 
-// take gives each message that has been posted its number. They are many where several servers are asked at
-// once, in no order: so the servers' order is theirs.
+// take gives each message that has been posted its number, and says what is sent and does not arrive. They are many
+// where several servers are asked at once, in no order: so the servers' order is theirs.
 func (s *Stage) take() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.SortStableFunc(s.posted, func(a, b *message) int {
 		return cmp.Or(cmp.Compare(a.client.at, b.client.at), cmp.Compare(a.at, b.at))
 	})
-	for _, m := range s.posted {
+	for i, m := range s.posted {
 		s.number++
 		m.n = s.number
-		if m.kind == request && !m.client.delivers() && !slices.ContainsFunc(s.wire, m.repeats) {
-			s.note("%s sends %s: it is on the wire", m.client.name, m.text)
-		}
+		said := slices.ContainsFunc(s.wire, func(o *message) bool { return o.kind == request && o.client == m.client && o.text == m.text })
 		s.wire = append(s.wire, m)
+		if said || m.kind != request || m.client.delivers() {
+			continue
+		}
+		to := []string{m.server}
+		for _, o := range s.posted[i+1:] {
+			if o.client == m.client && o.text == m.text && !slices.Contains(to, o.server) {
+				to = append(to, o.server)
+			}
+		}
+		s.note("%s sends to %s, and it is on the wire: %s", m.client.name, strings.Join(to, " "), m.text)
 	}
 	s.posted = nil
-}
-
-// repeats reports whether m says again what a message says that is on the wire already.
-func (m *message) repeats(o *message) bool {
-	return o.client == m.client && o.at == m.at && o.kind == m.kind && o.text == m.text
 }
 
 // first reports whether no other message has to arrive before this one. One whose sender has given it up went over

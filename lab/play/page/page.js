@@ -230,6 +230,7 @@ function client(c) {
 		...holds.map(l => h("p", null, l.name + ": " + (late ? "its deadline was " + seconds(-l.left) + " ago" : "until its deadline " + seconds(l.left)) +
 			(l.fence ? ", fence " + l.fence : "") + (l.renewed ? ", renewed" : ""))),
 		c.doing && c.doing.length ? h("p", null, c.doing.join(", ") + " …") : c.last ? h("p", null, "Last: " + c.last) : null,
+		c.paused ? h("p", null, "Paused: what it sends and gets stays on the wire until it is resumed.") : null,
 		wire(c),
 		h("div", { class: "buttons" },
 			act("Ask once", "try"), act("Ask and wait", "acquire"), act("Write", "write", !held), act("Release", "release", !held),
@@ -244,7 +245,9 @@ function client(c) {
 
 function wire(c) {
 	if (!c.wire) return null;
-	return h("ul", { class: "wire", "aria-label": "On the wire, " + c.name },
+	const me = c.name.toLowerCase();
+	const all = c.wire.length > 1 ? [h("li", null, button("Deliver all", me + ".all", "Deliver all messages of " + c.name, { disabled: c.paused }))] : [];
+	return h("ul", { class: "wire", "aria-label": "On the wire, " + c.name }, ...all,
 		...c.wire.map(m => h("li", null,
 			h("span", null, "m" + m.n + " " + m.words + (m.times > 1 ? " (" + m.times + " times)" : "") + (m.late ? " (given up)" : "")),
 			button("Deliver", "m" + m.n + ".pass", "Deliver message " + m.n, { disabled: c.paused || !m.first }),
