@@ -1,6 +1,7 @@
 package diagram
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // An Actor is a column of the diagram.
@@ -99,15 +102,31 @@ func quote(w string) string {
 	return w
 }
 
-// AnswerText shows a reply as redis-cli does, in one line.
-func AnswerText(v any) string {
+// AnswerText is what a reply looks like in the diagram, or a request that has failed.
+func AnswerText(reply any, err error) string {
+	var said *strategy.ServerError
+	switch {
+	case err == nil:
+		return shown(reply)
+	case errors.Is(err, strategy.ErrUnknown):
+		return "(no answer)"
+	case errors.Is(err, strategy.ErrUnsent):
+		return "(not sent)"
+	case errors.As(err, &said) && said.Err != nil:
+		return "(error) " + said.Err.Error()
+	}
+	return "(error) " + err.Error()
+}
+
+// shown shows a reply as redis-cli does, in one line.
+func shown(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "(nil)"
 	case int64:
 		return "(integer) " + strconv.FormatInt(v, 10)
 	case []byte:
-		return AnswerText(string(v))
+		return shown(string(v))
 	case string:
 		if v == "OK" || v == "QUEUED" || v == "PONG" { // the status replies of this package's commands
 			return v
@@ -116,7 +135,7 @@ func AnswerText(v any) string {
 	case []any:
 		var parts []string
 		for _, p := range v {
-			parts = append(parts, AnswerText(p))
+			parts = append(parts, shown(p))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/lessons"
 )
 
@@ -174,7 +175,7 @@ func (n recordedNode) asked(ctx context.Context, key string, words []any, v any,
 	}
 	n.r.mu.Lock()
 	defer n.r.mu.Unlock()
-	n.r.add(n.c, key, e, lessons.Event{Kind: lessons.Reply, From: n.server, To: n.c.name, Answer: lessons.AnswerText(v, err)})
+	n.r.add(n.c, key, e, lessons.Event{Kind: lessons.Reply, From: n.server, To: n.c.name, Answer: diagram.AnswerText(v, err)})
 }
 
 // trace is what happened, up to the violation, with each repetition once.

@@ -81,7 +81,7 @@ func (l *plainConn) receives(within time.Duration) (reply, bool) {
 		l.hungUp = true
 		e.Answer = "(no answer)"
 	default:
-		e.Answer = diagram.AnswerText(v)
+		e.Answer = diagram.AnswerText(v, nil)
 	}
 	s.add(e)
 	if text, ok := v.(string); ok { // a status

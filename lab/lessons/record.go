@@ -70,13 +70,13 @@ func (r *recorder) asks(args []string, do func() (any, error)) (any, error) {
 	of := r.c.s.add(e)
 	v, err := do()
 	if err == nil && r.lost(args) {
-		r.c.s.note("the reply, %s, is dropped on its way to %s", diagram.AnswerText(v), r.c.name)
+		r.c.s.note("the reply, %s, is dropped on its way to %s", diagram.AnswerText(v, nil), r.c.name)
 		v, err = nil, &strategy.ServerError{Node: r.srv.name, Kind: strategy.ErrUnknown, Err: errReplyLost}
 	}
 	if of < 0 {
 		return v, err
 	}
-	r.c.s.add(Event{Kind: Reply, From: r.srv.name, To: r.c.name, Of: of, Answer: AnswerText(v, err)})
+	r.c.s.add(Event{Kind: Reply, From: r.srv.name, To: r.c.name, Of: of, Answer: diagram.AnswerText(v, err)})
 	return v, err
 }
 
@@ -142,20 +142,4 @@ func words(cmd string, args []any) []string {
 		}
 	}
 	return all
-}
-
-// AnswerText is what a reply looks like in the diagram, or a request that has failed.
-func AnswerText(reply any, err error) string {
-	var said *strategy.ServerError
-	switch {
-	case err == nil:
-		return diagram.AnswerText(reply)
-	case errors.Is(err, strategy.ErrUnknown):
-		return "(no answer)"
-	case errors.Is(err, strategy.ErrUnsent):
-		return "(not sent)"
-	case errors.As(err, &said) && said.Err != nil:
-		return "(error) " + said.Err.Error()
-	}
-	return "(error) " + err.Error()
 }

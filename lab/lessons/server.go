@@ -40,7 +40,7 @@ func (srv *server) ask(cmd string, args ...any) any {
 // look is a command of the narrator's that the reader sees.
 func (srv *server) look(cmd string, args ...any) any {
 	v := srv.ask(cmd, args...)
-	srv.s.add(Event{Kind: Look, To: srv.name, Args: words(cmd, args), Answer: diagram.AnswerText(v)})
+	srv.s.add(Event{Kind: Look, To: srv.name, Args: words(cmd, args), Answer: diagram.AnswerText(v, nil)})
 	return v
 }
 

@@ -222,19 +222,12 @@ func (l *link) arrives(m *message, args []string, answered chan answer, do func(
 	s.post(r)
 }
 
-// text is the answer as redis-cli would show it.
+// text is the answer for people.
 func (a answer) text() string {
-	var said *strategy.ServerError
-	switch {
-	case errors.As(a.err, &said) && said.Err != nil:
-		return "(error) " + said.Err.Error()
-	case a.err != nil:
-		return "(error) " + a.err.Error()
-	}
 	if _, ok := a.value.(func()); ok {
 		return "OK"
 	}
-	return diagram.AnswerText(a.value)
+	return diagram.AnswerText(a.value, a.err)
 }
 
 // soon is when a request that has arrived is answered at the latest: servers answer at once.

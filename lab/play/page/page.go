@@ -3,6 +3,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	_ "embed"
@@ -27,7 +28,7 @@ var css string
 //go:embed page.js
 var script string
 
-// Write compiles the play for a browser, with the go command that is in the PATH, and writes the page. The working
+// Write compiles the play for a browser, with the go command (another: in the environment, GO), and writes the page. The working
 // directory is one of the lab module's.
 func Write(ctx context.Context, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "play")
@@ -83,7 +84,7 @@ func pack(binary []byte) (string, error) {
 
 // run runs the go command for a browser, and returns what it says.
 func run(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, cmp.Or(os.Getenv("GO"), "go"), args...)
 	cmd.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm", "GOFLAGS=", "GOWORK=off")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
