@@ -118,7 +118,7 @@ func TestMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	var last *Stage
-	Play(t, a, movesOf("x.try,a.fly,a.release,a.resume,a.pass,m7.pass,r1.fly,r1.up,r1.clock5s,+5,+2h,a.clock+2h,,a.keepalive"), func(s *Stage) { last = s })
+	Play(t, a, movesOf("x.try,a.fly,a.release,a.resume,a.pass,m7.pass,r1.fly,r1.up,r1.clock5s,+5,+11m,a.clock+2h,,a.keepalive"), func(s *Stage) { last = s })
 	if len(last.events) != 0 {
 		t.Errorf("something has happened: %v", last.events)
 	}

@@ -121,8 +121,8 @@ func (s *Stage) make(text string) error {
 		pass := TTL
 		if d != "ttl" {
 			var err error
-			if pass, err = time.ParseDuration(d); err != nil || pass <= 0 || pass > time.Hour {
-				return fmt.Errorf("%q is no time: allowed are +500ms, +5s, +ttl, up to +1h", text)
+			if pass, err = time.ParseDuration(d); err != nil || pass <= 0 || pass > 10*time.Minute {
+				return fmt.Errorf("%q is no time: allowed are +500ms, +5s, +ttl, up to +10m", text)
 			}
 		}
 		s.note("%v go by", pass)
