@@ -242,7 +242,7 @@ func (c *client) pauses(on bool) error {
 	return nil
 }
 
-// die ends it. What it has sent may still arrive.
+// die ends it. Requests that it has sent may still arrive.
 func (c *client) die() {
 	if c.ended.Err() != nil {
 		return

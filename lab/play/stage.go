@@ -1,6 +1,6 @@
 // Package play is a stage on which somebody moves clients and servers by hand: the project's own
 // algorithms, engine and scripts run on embedded servers (miniredis), and time goes by only when a move
-// says so. What clients and servers send each other stays on the wire until it is delivered or lost.
+// says so. A message between them stays on the wire until it is delivered or lost.
 // Compiled to WebAssembly it is the page docs/learn/play.html; see lab/play/build.
 //
 // It judges by what holders believe, and by what the database took.
@@ -204,7 +204,7 @@ func (s *Stage) deliver(which func(*message) bool) (arrived bool) {
 	return arrived
 }
 
-// pass lets time go by. What is sent meanwhile is delivered when it is sent.
+// pass lets time go by. A message that is sent meanwhile is delivered at that moment.
 func (s *Stage) pass(d time.Duration) {
 	s.settle()
 	for end := time.Now().Add(d); time.Now().Before(end); s.settle() {

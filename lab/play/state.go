@@ -127,7 +127,7 @@ func (s *Stage) client(c *client) Client {
 	return out
 }
 
-// Diagram is the history as a sequence diagram of that width. Who has had no part in it is not there.
+// Diagram is the history as a sequence diagram of that width. It leaves out clients that have had no part in it.
 func (s *Stage) Diagram(width int, paint diagram.Paint) string {
 	seen := map[string]bool{}
 	for _, e := range s.events {

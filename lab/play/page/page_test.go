@@ -73,7 +73,7 @@ func says[T any](t *testing.T, ctx context.Context, expression string) T {
 	return v
 }
 
-// waits waits until it is so in the page.
+// waits goes on when it is so in the page.
 func waits(t *testing.T, ctx context.Context, expression string) {
 	t.Helper()
 	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(time.Minute), chromedp.WithPollingInterval(20*time.Millisecond))

@@ -22,7 +22,7 @@ func main() {
 		fmt.Println(err)
 		return
 	}
-	// The channel is made outside of the bubble. So for as long as the play waits for a move, its time stands still.
+	// The channel is made outside of the bubble. So for as long as the play waits for a move, its time is paused.
 	moves := make(chan string, 1000)
 	page.Set("move", js.FuncOf(func(_ js.Value, args []js.Value) any {
 		moves <- args[0].String()
