@@ -2,7 +2,7 @@ package lessons
 
 import "github.com/lockstrategies/locks/lab/diagram"
 
-// What the trace of an act consists of.
+// The trace of an act has these parts.
 type (
 	Actor     = diagram.Actor
 	Event     = diagram.Event
