@@ -166,7 +166,7 @@ type late struct {
 func (l late) Deadline() (time.Time, bool) { return l.deadline, true }
 
 // An error of the reign ends Lead, also the loss of another lock, and so does that of a release or of a campaign. Once its context has
-// ended, or its deadline has passed, Lead ends, and the error says so. What else there is to say it says once.
+// ended, or its deadline has passed, Lead ends, and the error says so. It says each cause once.
 func TestLeadEnds(t *testing.T) {
 	stopped, other := errors.New("stopped"), &strategy.LostError{Name: "other"}
 	const none = lockstest.OpForceRelease // which nobody sends

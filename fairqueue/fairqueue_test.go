@@ -112,7 +112,7 @@ func TestRequests(t *testing.T) {
 		talk("queue again", on.Acquire(ctx, again), queued+" 1", int64(7), granted, nil),
 		talk("have a place", on.Acquire(ctx, queues), queued, placed, place, heldBy(ours)),
 
-		// Whether the holder's release wakes who waits.
+		// The reply says if the holder's release wakes waiters.
 		talk("held by ours", on.Acquire(ctx, plain), held, reply(ours), none, heldBy(ours)),
 		talk("held by ours, and it queues", on.Acquire(ctx, queues), queued, reply(ours), none, heldBy(ours)),
 		talk("held by luascript", on.Acquire(ctx, plain), held, reply(marked), none, heldBy(marked)),

@@ -111,7 +111,7 @@ func TestRequests(t *testing.T) {
 		talk("with a line", acquire(line), acquires+"write 1 l 1000 1 t   1", seven, one, nil),
 		talk("to read, again", acquire(reader), acquires+"read 1 l 1000 1 t 1  1", seven, one, nil),
 		talk("nine readers", acquire(readers), acquires+"read 9 l 1000 9 t   1", nine, together, nil),
-		talk("nine readers, of which one is let in", acquire(readers), acquires+"read 9 l 1000 9 t   1", []any{int64(7), int64(1)}, driver.Grant{Fence: 7, Holds: 1}, nil),
+		talk("nine readers, of which one is admitted", acquire(readers), acquires+"read 9 l 1000 9 t   1", []any{int64(7), int64(1)}, driver.Grant{Fence: 7, Holds: 1}, nil),
 		talk("joins a reader", acquire(joins), acquires+"read 1   b 1", seven, one, nil),
 		talk("sixteen fences", acquire(writer), acquires+"write 16 l 1000 16 t   1", nine, several, nil),
 		talk("a held one", acquire(c), acquires+"write 1    1", []any{other, int64(1000)}, none, held),

@@ -49,7 +49,7 @@ func openStore(careless bool) (*Store, error) {
 }
 
 // listen serves the methods of what it is given, on a port of its own, for this machine only, until the listener is
-// closed. Who is connected by then is still served.
+// closed. Clients that are connected by then are still served.
 func listen(methods any) (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

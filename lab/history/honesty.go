@@ -150,7 +150,7 @@ type presence struct {
 	size        int
 }
 
-// full are, by size, the times in which there was no room for so much, in order.
+// full are, by size, the times in which there was no room for one of that size, in order.
 func full(present []presence, room int) func(size int) []span {
 	type change struct {
 		at time.Duration

@@ -1,4 +1,4 @@
-// What a user without some right can do to a lock, and how many round trips one who has all rights needs.
+// Tests what a user without some right can do to a lock, and how many round trips one who has all rights needs.
 package subjects
 
 import (
