@@ -105,6 +105,7 @@ check: ## formatting, vet, lint, English, known vulnerabilities, tidiness, direc
 	$(IN_ALL) .ci/lint ./... $(TOGETHER)
 	@set -e; for m in $(NEWER); do ( cd $$m; echo "module $$m"; $(CURDIR)/.ci/lint ./... ); done
 	@set -e; for m in . $(MODULES); do ( cd $$m; $(GO) build -o /dev/null ./...; test $$m = lab/peers || $(GO) mod tidy -diff ); done
+	GOOS=js GOARCH=wasm $(GO) build -C lab -o /dev/null ./play/wasm
 	$(GO) tool -modfile=.ci/vale/go.mod vale --config .ci/vale/vale.ini --output line .
 	$(GO) test ./internal/layout
 	$(GO) run -C .ci/release . -api
