@@ -88,7 +88,11 @@ func TestUnreliable(t *testing.T) {
 	}
 	toolFor(t, s, "inspect", name, "--strict").start().wantEnd(69, evicts)
 
-	redistest.Do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	redistest.Do(t, s, "CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1mb")
+	const full = "is full (used_memory "
+	toolFor(t, s, "check").start().wantEnd(69, full, "raise maxmemory")
+	toolFor(t, s, "exec", name, "--try", "--", "true").start().wantEnd(69, "locks: warning: ", full, "OOM ")
+	redistest.Do(t, s, "CONFIG", "SET", "maxmemory", "100mb")
 	redistest.Do(t, s, "REPLICAOF", "127.0.0.1", "1")
 	toolFor(t, s, "inspect", name).start().wantEnd(69, "is a slave: give the address of the primary", "READONLY")
 }

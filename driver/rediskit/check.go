@@ -5,7 +5,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,36 +59,83 @@ func CheckScripted(ctx context.Context, o strategy.Options, p Scripted, needed f
 }
 
 // CheckNode returns nil if a Redis can be relied on to keep locks: it answers, is a primary, has
-// loaded its data, and does not evict keys. A server that does not report these passes.
+// loaded its data, does not evict keys, and is not full. A server that does not report these passes.
 func CheckNode(ctx context.Context, due time.Time, n driver.Node) error {
+	info, refused, err := infoOf(ctx, due, n)
+	if err != nil || refused != nil {
+		return err // one that refuses answers, and says nothing of itself
+	}
+	return errors.Join(faultsOf(n.Name(), info)...)
+}
+
+// CheckNodeStrictly is [CheckNode], and a server that does not say what it is does not pass.
+func CheckNodeStrictly(ctx context.Context, due time.Time, n driver.Node) error {
+	const unseen = "%s: does not say whether it is a replica, may evict locks or is full: "
+	info, refused, err := infoOf(ctx, due, n)
+	switch {
+	case err != nil:
+		return err
+	case forbidden(refused):
+		return fmt.Errorf(unseen+"allow +info", n.Name())
+	case refused != nil:
+		return fmt.Errorf(unseen+"%w", n.Name(), refused)
+	}
+	faults := faultsOf(n.Name(), info)
+	for _, field := range []string{"role", "maxmemory", "maxmemory_policy"} {
+		if info[field] == "" {
+			faults = append(faults, fmt.Errorf(unseen+"its INFO has no %s", n.Name(), field))
+			break
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// infoOf returns what a Redis says of itself, or how it refuses to.
+func infoOf(ctx context.Context, due time.Time, n driver.Node) (info map[string]string, refused, err error) {
 	reply, err := n.Do(ctx, due, "INFO", "default")
 	if errors.Is(err, strategy.ErrRefused) {
-		return nil // it answers, and says nothing of itself
+		return nil, err, nil
 	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	text, ok := reply.([]byte)
 	if !ok {
-		return BadReply(n.Name(), reply)
+		return nil, nil, BadReply(n.Name(), reply)
 	}
-	info := map[string]string{}
+	info = map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[key] = value
 		}
 	}
-	var faults []error
+	return info, nil, nil
+}
+
+// faultsOf says why a Redis, of this name, cannot be relied on.
+func faultsOf(name string, info map[string]string) (faults []error) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%s: "+format, append([]any{name}, args...)...))
+	}
 	if role := info["role"]; role != "" && role != "master" {
-		faults = append(faults, fmt.Errorf("%s: is a %s: give the address of the primary", n.Name(), contract.Printable(role)))
+		fault("is a %s: give the address of the primary", contract.Printable(role))
 	}
 	if info["loading"] == "1" {
-		faults = append(faults, fmt.Errorf("%s: is loading its data: try again when it has", n.Name()))
+		fault("is loading its data: try again when it has")
 	}
-	if limit, policy := info["maxmemory"], info["maxmemory_policy"]; limit != "" && limit != "0" && policy != "noeviction" && policy != "" {
-		faults = append(faults, fmt.Errorf("%s: may evict locks (maxmemory-policy %s): set it to noeviction", n.Name(), contract.Printable(policy)))
+	number := func(field string) int64 {
+		n, _ := strconv.ParseInt(info[field], 10, 64)
+		return n
 	}
-	return errors.Join(faults...)
+	limit, policy := number("maxmemory"), info["maxmemory_policy"]
+	switch used := number("used_memory") - number("mem_not_counted_for_evict"); {
+	case info["maxmemory"] == "" || info["maxmemory"] == "0" || policy == "":
+	case policy != "noeviction":
+		fault("may evict locks (maxmemory-policy %s): set it to noeviction", contract.Printable(policy))
+	case limit > 0 && used >= limit:
+		fault("is full (used_memory %d, maxmemory %d), and grants no lock: raise maxmemory, or delete keys that nobody needs", used, limit)
+	}
+	return faults
 }
 
 // CheckClaim is the claim of a lock that nobody has: its name begins with "check:" and is used once.
@@ -150,7 +199,7 @@ func CheckScripts(ctx context.Context, due time.Time, n driver.Node, needed ...R
 		}
 		reply, err := n.Eval(ctx, due, rights, []string{r.Key}, args...)
 		if errors.Is(err, strategy.ErrRefused) {
-			all.add(err, "+evalsha and +eval", r.Key)
+			all.add(err, "+evalsha and +eval", pattern(r.Key))
 			continue
 		}
 		if err != nil {
@@ -167,6 +216,17 @@ func CheckScripts(ctx context.Context, due time.Time, n driver.Node, needed ...R
 		return fmt.Errorf("%w (allow +eval: the server forgets scripts)", err)
 	}
 	return nil
+}
+
+// checked finds in a key what names a [CheckClaim] there: its token is used once, and the rule of an ACL has a star there.
+var checked = regexp.MustCompile(`check:([0-9a-f-]{36})`)
+
+// pattern is how a rule names a key or channel of a CheckClaim, with the default [strategy.Options].Key.
+func pattern(key string) string {
+	if m := checked.FindStringSubmatch(key); m != nil {
+		key = strings.NewReplacer(m[0], "*", m[1], "*").Replace(key)
+	}
+	return key
 }
 
 // A refusal is what a server has said, once, of several keys or of several commands on one key, and what to allow.
@@ -196,7 +256,14 @@ func (rs *refusals) add(err error, allow, on string) {
 func (rs refusals) error() error {
 	var errs []error
 	for _, r := range rs {
-		errs = append(errs, fmt.Errorf("%w (allow %s on %s)", r.err, strings.Join(r.allow, ", "), strings.Join(r.on, ", ")))
+		allow := fmt.Sprintf("%s on %s", strings.Join(r.allow, ", "), strings.Join(r.on, ", "))
+		switch {
+		case deniesKey.MatchString(r.err.Error()):
+			allow = "the keys ~" + strings.Join(r.on, ", ~")
+		case deniesChannel.MatchString(r.err.Error()):
+			allow = "the channels &" + strings.Join(r.on, ", &")
+		}
+		errs = append(errs, fmt.Errorf("%w (allow %s)", r.err, allow))
 	}
 	return errors.Join(errs...)
 }
@@ -213,9 +280,9 @@ func (rs *refusals) read(n driver.Node, r Right, reply any) error {
 		if !ok || !ok2 {
 			return BadReply(n.Name(), reply)
 		}
-		on := r.Key
+		on := pattern(r.Key)
 		if string(cmd) == "PUBLISH" {
-			on = "the channel " + r.Channel
+			on = "the channel " + pattern(r.Channel)
 		}
 		words := fmt.Sprintf("NOPERM scripts of this user may not run %s", cmd)
 		if len(why) > 0 {
@@ -236,7 +303,7 @@ func CheckCommands(ctx context.Context, due time.Time, n driver.Node, key string
 		name := cmd[0].(string)
 		_, err := n.Do(ctx, due, name, key, cmd[1:]...)
 		if errors.Is(err, strategy.ErrRefused) {
-			all.add(err, "+"+strings.ToLower(name), key)
+			all.add(err, "+"+strings.ToLower(name), pattern(key))
 		} else if err != nil {
 			return err
 		}
@@ -255,7 +322,7 @@ func CheckWatch(ctx context.Context, c driver.Claim, w strategy.Wait, p driver.N
 	}
 	stop, err := p.Watch(ctx, c, func(driver.Notification) {})
 	if err != nil {
-		return fmt.Errorf("%w (Options.Wait is %v: allow +subscribe, +unsubscribe and the channels of %s, or set it to WaitBest or WaitPoll)", err, w, c.Key)
+		return fmt.Errorf("%w (Options.Wait is %v: allow +subscribe, +unsubscribe and the channels of %s, or set it to WaitBest or WaitPoll)", err, w, pattern(c.Key))
 	}
 	stop()
 	return nil

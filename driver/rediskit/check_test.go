@@ -141,6 +141,17 @@ func TestCheckCommands(t *testing.T) {
 	}
 	err = rediskit.CheckCommands(bg, time.Time{}, n, "k", []any{"GET"}, []any{"DEL"}, []any{"SET", "x", "XX"})
 	saysAll(t, "CheckCommands of a key that is forbidden", err, "NOPERM no such key (allow +get, +set on k)\n", "NOPERM del (allow +del on k)")
+	n.answer = func(cmd string) (any, error) {
+		if cmd == "PUBLISH" {
+			return nil, refusal(strategy.ErrRefused, "NOPERM No permissions to access a channel")
+		}
+		return nil, refusal(strategy.ErrRefused, "NOPERM this user has no permissions to access one of the keys used as arguments")
+	}
+	c := rediskit.CheckClaim(strategy.Options{Key: strategy.DefaultKey})
+	err = rediskit.CheckCommands(bg, time.Time{}, n, c.Key, []any{"GET"}, []any{"DEL"}, []any{"PUBLISH"})
+	saysAll(t, "CheckCommands of a user without rules for keys", err, "arguments (allow the keys ~lock:{*})\n", "channel (allow the channels &lock:{*})")
+	err = rediskit.CheckScripts(bg, time.Time{}, n, rediskit.Right{Key: c.Key}, rediskit.Right{Key: c.Key + ":queue:" + c.Token})
+	saysAll(t, "CheckScripts of a user without rules for keys", err, "(allow the keys ~lock:{*}, ~lock:{*}:queue:*)")
 	n.answer = func(string) (any, error) { return nil, nil }
 	is(t, "CheckCommands", rediskit.CheckCommands(bg, time.Time{}, n, "k", []any{"GET"}))
 	n.answer = func(string) (any, error) { return nil, unreachable() }

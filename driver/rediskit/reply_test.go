@@ -97,6 +97,15 @@ func TestCheckNode(t *testing.T) {
 		"loading:1\r\n":                    {"is loading"},
 		"maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n":                          {"allkeys-lru", "noeviction"},
 		"role:slave\r\nloading:1\r\nmaxmemory:1\r\nmaxmemory_policy:volatile-lru\r\n": {"is a slave", "is loading", "volatile-lru"},
+
+		"used_memory:999\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n":                                 nil,
+		"used_memory:1000\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n":                                {"is full (used_memory 1000, maxmemory 1000)", "raise maxmemory"},
+		"used_memory:1001\r\nmem_not_counted_for_evict:2\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n": nil, // buffers of replicas
+		"used_memory:1002\r\nmem_not_counted_for_evict:2\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n": {"is full"},
+		"used_memory:1001\r\nmem_not_counted_for_evict:x\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n": {"is full"},
+		"used_memory:x\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n":                                   nil,
+		"used_memory:1000\r\nmaxmemory:x\r\nmaxmemory_policy:noeviction\r\n":                                   nil,
+		"used_memory:1000\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n":                                   nil, // no limit
 	} {
 		err := rediskit.CheckNode(bg, time.Time{}, node{reply: []byte(info)})
 		if len(want) == 0 {
@@ -111,6 +120,29 @@ func TestCheckNode(t *testing.T) {
 	is(t, "CheckNode of a server that does not tell", rediskit.CheckNode(bg, time.Time{}, node{err: refusal(strategy.ErrRefused, "NOPERM")}))
 	is(t, "CheckNode of an unreachable server", rediskit.CheckNode(bg, time.Time{}, node{err: unreachable()}), strategy.ErrUnsent)
 	is(t, "CheckNode of a strange server", rediskit.CheckNode(bg, time.Time{}, node{reply: int64(1)}), strategy.ErrUnknown)
+}
+
+// TestCheckNodeStrictly: who does not say what CheckNode looks for does not pass, and learns what to allow.
+func TestCheckNodeStrictly(t *testing.T) {
+	t.Parallel()
+	const all = "role:master\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+	const unseen = "redis:6379: does not say whether it is a replica, may evict locks or is full: "
+	for what, c := range map[string]struct {
+		node
+		want []string
+	}{
+		"all is said":      {node{reply: []byte(all)}, nil},
+		"a replica":        {node{reply: []byte(strings.Replace(all, "master", "slave", 1))}, []string{"is a slave"}},
+		"nothing":          {node{reply: []byte{}}, []string{unseen + "its INFO has no role"}},
+		"no policy":        {node{reply: []byte("role:slave\r\nmaxmemory:0\r\n")}, []string{"is a slave", unseen + "its INFO has no maxmemory_policy"}},
+		"no limit":         {node{reply: []byte("role:master\r\nmaxmemory_policy:noeviction\r\n")}, []string{unseen + "its INFO has no maxmemory"}},
+		"forbidden":        {node{err: refusal(strategy.ErrRefused, "NOPERM User x has no permissions")}, []string{unseen + "allow +info"}},
+		"no such command":  {node{err: refusal(strategy.ErrRefused, "ERR unknown command")}, []string{unseen, "ERR unknown command"}},
+		"no answer":        {node{err: unreachable()}, []string{"refused"}},
+		"a strange answer": {node{reply: int64(1)}, []string{"redis:6379"}},
+	} {
+		saysAll(t, "CheckNodeStrictly: "+what, rediskit.CheckNodeStrictly(bg, time.Time{}, c.node), c.want...)
+	}
 }
 
 func unreachable() error {

@@ -15,7 +15,11 @@ var (
 	// place is where in a script an error arose: a hash and a line. Redis 6.2 begins with them, later servers end with them.
 	place = regexp.MustCompile(`(?:ERR )?Error running script \(call to f_[0-9a-f]+\): |@user_script: ?\d+: -?| script: (?:[0-9a-f]+, )?on @[\w:]+\.?`)
 
-	forbids   = regexp.MustCompile(`NOPERM |ACL failure in script|user executing the script can't`)
+	forbids = regexp.MustCompile(`NOPERM |ACL failure in script|user executing the script can't`)
+	// What a server says of a command that the user may run, but not on this key, or to this channel.
+	deniesKey     = regexp.MustCompile(`permissions to access (?:a key|one of the keys)`)
+	deniesChannel = regexp.MustCompile(`permissions to access (?:a channel|one of the channels)`)
+
 	otherType = regexp.MustCompile(`WRONGTYPE |Key should be of string type`)
 
 	// half is what a cluster says when it ends a script in its middle: the script has met a key that is not this
