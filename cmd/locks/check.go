@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/contract"
@@ -23,11 +24,11 @@ func checkCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Say whether the servers can be relied on to keep locks",
 		Long: `Check says whether locks can rely on the servers: whether they answer, are primaries, do not
-evict keys, know the commands, and allow this user what the strategy needs. It never changes
-anything.`,
+evict keys, are not full, know the commands, and allow this user what the strategy needs. It
+names what this user may not see. It never changes anything.`,
 		Example: `  locks check --redis localhost:6379
   locks check --strategy redlock --redis a:6379 --redis b:6379 --redis c:6379`,
-		Annotations: parts(`   0  nothing is wrong
+		Annotations: parts(`   0  nothing that this user may see is wrong
    2  the flags or arguments are wrong
   69  something is wrong, or the servers do not answer`,
 			`With redlock, check says which servers do not vote, and for how long: by --max-ttl, or by the
@@ -48,7 +49,11 @@ longest TTL that a server knows of.`),
 				if err := s.Check(cmd.Context()); err != nil {
 					return unavailable(cmd.Context(), c.explained("check", err))
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ready for %s locks\n", c.strategy)
+				said := fmt.Sprintf("ready for %s locks", c.strategy)
+				if unseen := errors.Join(c.look(cmd.Context(), o.OpTimeout, rediskit.CheckNodeStrictly)...); unseen != nil {
+					said += "; not checked: " + cli.Printable(c.addressed(unseen.Error()))
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), said)
 				return err
 			})
 		}),
@@ -80,7 +85,7 @@ func (c *connection) checkOptions(cmd *cobra.Command) (strategy.Options, error) 
 
 // strictFlag is for commands that look at the servers first.
 func (c *connection) strictFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&c.strict, "strict", false, "refuse a server that may not keep locks: a replica, or one that evicts keys (the default is a warning)")
+	cmd.Flags().BoolVar(&c.strict, "strict", false, "refuse a server that may not keep locks: a replica, or one that evicts keys, is full, or does not say so (without +info); the default is a warning")
 }
 
 // examineFor is examine for commands that only look.
@@ -93,25 +98,14 @@ func note(cmd *cobra.Command, format string, args ...any) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "locks: %s\n", cli.Printable(fmt.Sprintf(format, args...)))
 }
 
-// examine warns of servers that may not keep locks, or refuses them. It asks all at the same time, for at most this
-// time. Servers that do not answer it leaves to the request that comes next.
+// examine warns of servers that may not keep locks, or refuses them, within this time.
 func (c *connection) examine(ctx context.Context, limit time.Duration, warn func(format string, args ...any)) error {
-	due := time.Now().Add(limit)
-	nodes := c.nodes()
-	faults := make([]error, len(nodes))
-	var all sync.WaitGroup
-	for i, n := range nodes {
-		all.Go(func() {
-			defer n.Close()
-			var server *strategy.ServerError
-			if err := rediskit.CheckNode(ctx, due, n); !errors.As(err, &server) {
-				faults[i] = err
-			}
-		})
+	check := rediskit.CheckNode
+	if c.strict {
+		check = rediskit.CheckNodeStrictly
 	}
-	all.Wait()
-	err := errors.Join(faults...)
-	if err != nil && c.strict {
+	faults := c.look(ctx, limit, check)
+	if err := errors.Join(faults...); err != nil && c.strict {
 		return &cli.Exit{Status: exitUnavailable, Err: errors.New(c.addressed(err.Error()))}
 	}
 	for _, fault := range faults {
@@ -120,4 +114,24 @@ func (c *connection) examine(ctx context.Context, limit time.Duration, warn func
 		}
 	}
 	return nil
+}
+
+// look asks all servers at the same time, for at most this time, what is wrong with each. Servers that do not answer it
+// leaves to the request that comes next.
+func (c *connection) look(ctx context.Context, limit time.Duration, check func(context.Context, time.Time, driver.Node) error) []error {
+	due := time.Now().Add(limit)
+	nodes := c.nodes()
+	faults := make([]error, len(nodes))
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		all.Go(func() {
+			defer n.Close()
+			var server *strategy.ServerError
+			if err := check(ctx, due, n); !errors.As(err, &server) || server.Kind == strategy.ErrRefused {
+				faults[i] = err
+			}
+		})
+	}
+	all.Wait()
+	return faults
 }
