@@ -32,9 +32,9 @@ func inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect NAME",
 		Short: "Show who holds a lock, and who waits for it",
-		Long: `Inspect shows who holds the lock NAME, since when, and until when unless it is renewed. It
-shows the last fence and, if the strategy has a queue, the waiters in their order. It never
-changes anything.`,
+		Long: `Inspect shows who holds the lock NAME, when the holder asked for it, and until when it holds
+it unless it is renewed. It shows the last fence and, if the strategy has a queue, the waiters
+in their order. It never changes anything.`,
 		Example: `  locks inspect deploy/web --redis localhost:6379
   locks inspect nightly --json | jq .holder.host`,
 		Annotations: parts(`   0  the lock is held, or free
@@ -44,8 +44,9 @@ changes anything.`,
 inspect does not find the lock of a program that sets Options.Key.
 
 Of each process that waits, the queue has one waiter. Some may have died. Host, process and
-label are what holders say of themselves, as locks exec does. "since" is the time at which
-the holder asked for the lock, by the holder's clock.
+label are what holders say of themselves, as locks exec does. "asked", in JSON "since", is
+the time at which the holder asked for the lock, by the holder's clock. It may have waited
+long before it got the lock.
 
 A server that evicts keys may forget a lock: inspect warns of it, and with --strict it
 refuses. A replica may not know of a lock: inspect never says what a replica has.`),
@@ -124,7 +125,7 @@ type report struct {
 	Token  string     `json:"token,omitempty"`
 	Owner  string     `json:"owner,omitempty"` // where it is not the token
 	Holder *holder    `json:"holder,omitempty"`
-	Since  *time.Time `json:"since,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`  // when the holder asked
 	TTL    *int64     `json:"ttl_ms,omitempty"` // held: until the lock expires; -1: never
 	Fence  uint64     `json:"fence,omitempty"`
 	Holds  int        `json:"holds,omitempty"`
@@ -224,7 +225,7 @@ func (r report) print(w io.Writer, now time.Time) error {
 		}
 		line("held by", "%s", by)
 		if r.Since != nil {
-			line("since", "%s, %v ago", r.Since.Format(time.RFC3339), now.Sub(*r.Since).Round(time.Second))
+			line("asked", "%s, %v ago", r.Since.Format(time.RFC3339), now.Sub(*r.Since).Round(time.Second))
 		}
 		if *r.TTL < 0 {
 			line("expires", "never")

@@ -55,7 +55,7 @@ func TestInspect(t *testing.T) {
 		len(r.Queue) != 1 || *r.Queue[0].Holder != (holder{host, waiting.Process.Pid, "me too"}) {
 		t.Errorf("the JSON is\n%s", text)
 	}
-	if since := "since    " + r.Since.Format(time.RFC3339) + ", "; !strings.Contains(out, since) {
+	if since := "asked    " + r.Since.Format(time.RFC3339) + ", "; !strings.Contains(out, since) {
 		t.Errorf("there is no %q in\n%s", since, out)
 	}
 	_, ttl, _ := strings.Cut(out, "expires  in ")

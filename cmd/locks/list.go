@@ -38,9 +38,9 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [PATTERN]",
 		Short: "List the locks that are held",
-		Long: `List shows the locks that are held, sorted by name: who holds each, for how long already, the
-time until it expires unless renewed, and how many processes wait for it in the servers'
-queue. PATTERN selects names. List never changes anything.`,
+		Long: `List shows the locks that are held, sorted by name: when the holder of each asked for it, the
+time until it expires unless renewed, how many processes wait for it in the servers' queue,
+and who the holder is. PATTERN selects names. List never changes anything.`,
 		Example: `  locks list --redis localhost:6379
   locks list 'deploy/*' --watch
   locks list --json | jq '.[] | select(.queue != [])'   # those for which somebody waits`,
@@ -56,6 +56,9 @@ List reads the keys with SCAN, so the servers go on serving others meanwhile. A 
 begins or ends meanwhile may be missing. It finds locks with the default key, lock:{NAME}.
 With redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster
 it shows the locks of the one server that it asks: ask each.
+
+ASKED, in JSON "since", is by the holder's clock. The time since then counts that for which
+the holder itself waited for the lock.
 
 Locks of most strategies look alike. A key that has another form than a lock of --strategy is
 listed with what it holds, or with its type.`),
@@ -272,13 +275,13 @@ func nameOf(key string) (name string, ok bool) {
 
 func printList(w io.Writer, locks []listed, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tAGE\tTTL\tWAITERS\tHELD BY")
+	fmt.Fprintln(t, "NAME\tASKED\tTTL\tWAITERS\tHELD BY")
 	for _, l := range locks {
-		age, ttl, waiters, by := "", "", "", "("+l.Problem+")"
+		asked, ttl, waiters, by := "", "", "", "("+l.Problem+")"
 		if l.Problem == "" {
 			waiters, by = fmt.Sprint(len(l.Queue)), holderOf(l.Token)
 			if l.Since != nil {
-				age = now.Sub(*l.Since).Round(time.Second).String()
+				asked = now.Sub(*l.Since).Round(time.Second).String() + " ago"
 			}
 			if ttl = "never"; *l.TTL >= 0 {
 				ttl = (time.Duration(*l.TTL) * time.Millisecond).Round(time.Second).String()
@@ -287,7 +290,7 @@ func printList(w io.Writer, locks []listed, now time.Time) error {
 				by += fmt.Sprintf(", and %d holds in all", l.Holds)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", plain(l.Name), cmp.Or(age, "–"), cmp.Or(ttl, "–"), cmp.Or(waiters, "–"), by)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", plain(l.Name), cmp.Or(asked, "–"), cmp.Or(ttl, "–"), cmp.Or(waiters, "–"), by)
 	}
 	return t.Flush()
 }

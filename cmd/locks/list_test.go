@@ -73,7 +73,7 @@ func TestList(t *testing.T) {
 	const by = `web, process 12, "\x1b[2J"`
 	const kind = "(it, or a key that belongs to it, is not of a fairqueue lock: the type of its key is hash)"
 	out := toolFor(t, s, "list").start().wantEnd(0)
-	want := "NAME AGE TTL WAITERS HELD BY %a T T 0 " + by + " a – – – " + kind + " b T T 1 " + by + ` c – never 0 "…ibrary" }a T T 0 ` + by
+	want := "NAME ASKED TTL WAITERS HELD BY %a T ago T 0 " + by + " a – – – " + kind + " b T ago T 1 " + by + ` c – never 0 "…ibrary" }a T ago T 0 ` + by
 	times := regexp.MustCompile(`\b[\dhm]+s\b`)
 	if got := times.ReplaceAllString(strings.Join(strings.Fields(out), " "), "T"); got != want {
 		t.Errorf("it prints\n%swhich is %q, want %q", out, got, want)
