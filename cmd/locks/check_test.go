@@ -11,10 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // TestCheck: of each strategy.
@@ -67,6 +71,46 @@ func TestCheckVotes(t *testing.T) {
 		said := check(69, strings.Fields(more), nodes[1].Addr()+": ", fmt.Sprintf(waits, ttl), warning)
 		if strings.Count(said, " does not vote ") != 1 || strings.Contains(said, advice) {
 			t.Errorf("of a server that was emptied it says\n%s", said)
+		}
+	}
+}
+
+// TestOperator: a user with the lines of two strategies, and that of an operator, may run what looks at locks and servers.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Own(t, redistest.Config{}), newName(t)
+	rules := redis.Args{"SETUSER", "operator", "reset", "on", ">swordfish"}.AddFlat(strings.Fields(subjects.Operator))
+	for _, strategy := range []string{"fairqueue", "semaphore"} {
+		r, err := subjects.RightsOf(strategy)
+		redistest.Must(t, err)
+		rules = rules.AddFlat(strings.Fields(r.Line(true)))
+	}
+	redistest.Do(t, s, "ACL", rules...)
+	acquire(t, s, name, strategy.Options{})
+	redistest.Do(t, s, "SET", strategy.DefaultKey(name+"-string"), "x") // no semaphore: list asks for its type
+	for _, args := range []string{
+		"check", "check --strategy semaphore", "list", "list --strategy semaphore", "inspect NAME", "release NAME --force", "exec NAME --strict -- true",
+	} {
+		words := strings.Fields(args)
+		if i := slices.Index(words, "NAME"); i > 0 {
+			words[i] = name
+		}
+		c := toolFor(t, s, words...)
+		c.Env = append(c.Env, userVar+"=operator", passwordVar+"=swordfish")
+		if out := c.start().wantEnd(0); strings.Contains(out, "not checked") {
+			t.Errorf("%s says %q", args, out)
+		}
+	}
+	c, err := redis.Dial("tcp", s.Addr(), redis.DialUsername("operator"), redis.DialPassword("swordfish"))
+	redistest.Must(t, err)
+	defer c.Close()
+	for _, ask := range []string{
+		"PING", "INFO memory", "CONFIG GET maxmemory", "SLOWLOG GET 5", "LATENCY DOCTOR", "CLIENT LIST", "ACL LOG 1",
+		"SCAN 0", "PTTL lock:{a}", "GET lock:{a}", "ZRANGE lock:{a} 0 -1", "PUBSUB CHANNELS lock:*:free",
+	} {
+		words := strings.Fields(ask)
+		if _, err := c.Do(words[0], redis.Args{}.AddFlat(words[1:])...); err != nil {
+			t.Errorf("%s: %v", ask, err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ const (
 func AllRights() []Rights {
 	const (
 		order    = "A request that was sent before a time-out may take effect after a later one. So the undo of an acquire whose answer was lost is repeated for a TTL, and no two callers share a request."
-		looks    = "`Check` does not see a replica, or a server that evicts keys."
+		looks    = "`Check` does not see a replica, or a server that evicts keys or is full. `locks exec --strict` refuses to run."
 		alive    = "Nothing is lost, but the server's `ACL LOG` gets entries: a refusal, too, shows that the server lives."
 		loads    = "`Check` does not load the scripts. The first locks on a new server load them. The client then meets with `NOSCRIPT`, which your calls never see."
 		tidy     = "Each transaction that comes to nothing costs a connection."
@@ -183,13 +183,25 @@ const rightsHead = `<!-- go test ./internal/testkit/subjects -run TestSecurityPa
 Paste the two lines of your strategy into an open ` + "`redis-cli`" + `, with a name and a password of your own. The first line has the
 least rights: without one of them there is no lock. The second line adds what you may leave out, at the cost that the
 table names. [Security](../run/security.md#rights) says what other rights a program can need, and how to keep
-users in a file.
+users in a file. [An operator](#an-operators-user) needs more.
 
 ## What you may leave out
 
 | rules | without them |
 |---|---|
 `
+
+// Operator is what an operator's user may do besides both lines of a strategy: what the tool needs, and what the runbook asks
+// servers by redis-cli.
+const Operator = "+scan +type +info +ping +config|get +slowlog|get +latency|doctor +client|list +pubsub|channels +acl|log"
+
+const operatorPart = `
+## An operator's user
+
+` + "`locks list`" + ` and the questions of the [runbook](../run/runbook.md) need more than a program. Make a user of its own, with both lines of each
+strategy (a second ` + "`reset`" + ` would take back the first), and this one. ` + "`CONFIG SET`" + ` and the like need an administrator.
+
+` + "```\nACL SETUSER operator " + Operator + "\n```\n"
 
 // RightsPage is docs/data/rights.md: the sets, and once for all of them what may be left out.
 func RightsPage() string {
@@ -217,8 +229,9 @@ func RightsPage() string {
 				more = append(more, p.Rule)
 			}
 		}
-		fmt.Fprintf(&b, "```\nACL SETUSER locker reset on >password %s\nACL SETUSER locker %s\n```\n", r.Line(false), strings.Join(more, " "))
+		fmt.Fprintf(&b, "```\nACL SETUSER orders reset on >password %s\nACL SETUSER orders %s\n```\n", r.Line(false), strings.Join(more, " "))
 	}
+	b.WriteString(operatorPart)
 	return b.String()
 }
 
