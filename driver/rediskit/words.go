@@ -16,7 +16,7 @@ var (
 	place = regexp.MustCompile(`(?:ERR )?Error running script \(call to f_[0-9a-f]+\): |@user_script: ?\d+: -?| script: (?:[0-9a-f]+, )?on @[\w:]+\.?`)
 
 	forbids = regexp.MustCompile(`NOPERM |ACL failure in script|user executing the script can't`)
-	// What a server says of a command that the user may run, but not on this key, or to this channel.
+	// A server says these of a command that the user may run, but not on this key, or to this channel.
 	deniesKey     = regexp.MustCompile(`permissions to access (?:a key|one of the keys)`)
 	deniesChannel = regexp.MustCompile(`permissions to access (?:a channel|one of the channels)`)
 
