@@ -214,6 +214,10 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	if e.command = cmd.Flags().Args(); len(e.command) == 0 {
 		return errors.New("there is no command: locks exec NAME -- COMMAND")
 	}
+	if flag := ownFlag(cmd.Flags(), e.command[1:]); flag != "" && cmd.ArgsLenAtDash() < 0 {
+		return fmt.Errorf("%s stands behind the command %s, and is a flag of exec, too: write it before --, or write -- before the command: "+
+			"locks exec NAME [flags] -- COMMAND", flag, shown(e.command[0]))
+	}
 	if e.verbose && e.quiet {
 		return errors.New("--verbose and --quiet exclude each other")
 	}

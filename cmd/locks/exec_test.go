@@ -109,17 +109,18 @@ func TestExecHeld(t *testing.T) {
 }
 
 // TestExecSpelling: the command needs no --, flags may stand before and after the name, what follows the
-// command is its own, -n and -w are those of flock, and times may be plain seconds.
+// command is its own (without -- no long flag that exec has, too: see TestMisuse), -n and -w are those of flock, and times may be plain seconds.
 func TestExecSpelling(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), newName(t)
 	for _, args := range []string{
-		"exec NAME echo -n -v --try", "exec NAME -- echo -n -v --try", "exec -n NAME echo -n -v --try", "exec NAME --wait 10 -q -- echo -n -v --try",
-		"exec -w 60.5 NAME --ttl 20 --grace 1m echo -n -v --try",
+		"exec NAME echo -n -v --trying", "exec NAME -- echo -n -v --try", "exec -n NAME echo -n -v -- --try", "exec NAME --wait 10 -q -- echo -n -v --try",
+		"exec -w 60.5 NAME --ttl 20 --grace 1m echo -n -v --tr",
 	} {
 		words := strings.Fields(args)
 		words[slices.Index(words, "NAME")] = name
-		if out := toolFor(t, s, words...).start().wantEnd(0); out != "-v --try" {
+		_, want, _ := strings.Cut(args, "echo -n ")
+		if out := toolFor(t, s, words...).start().wantEnd(0); out != want {
 			t.Errorf("%s: it printed %q, want what echo makes of its arguments", args, out)
 		}
 	}

@@ -141,6 +141,21 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	return fmt.Errorf("unknown flag: --%s", name)
 }
 
+// ownFlag returns the first of a command's arguments that is also a flag of f; empty: none is. Flags of one letter, such as
+// -n, mean too often the command's.
+func ownFlag(f *pflag.FlagSet, args []string) string {
+	for _, arg := range args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if arg == "--" { // the rest are no flags of the command, either
+			break
+		}
+		if name, ok := strings.CutPrefix(flag, "--"); ok && f.Lookup(name) != nil {
+			return flag
+		}
+	}
+	return ""
+}
+
 // helpFlag is --help of the root. Behind a word that is no command it fails, and [explainFlag] says why: cobra would print
 // the help of the root, and exit with 0.
 type helpFlag struct {
