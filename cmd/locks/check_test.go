@@ -88,17 +88,30 @@ func TestOperator(t *testing.T) {
 	redistest.Do(t, s, "ACL", rules...)
 	acquire(t, s, name, strategy.Options{})
 	redistest.Do(t, s, "SET", strategy.DefaultKey(name+"-string"), "x") // no semaphore: list asks for its type
-	for _, args := range []string{
-		"check", "check --strategy semaphore", "list", "list --strategy semaphore", "inspect NAME", "release NAME --force", "exec NAME --strict -- true",
-	} {
+	operator := func(args string) *tool {
 		words := strings.Fields(args)
 		if i := slices.Index(words, "NAME"); i > 0 {
 			words[i] = name
 		}
 		c := toolFor(t, s, words...)
 		c.Env = append(c.Env, userVar+"=operator", passwordVar+"=swordfish")
-		if out := c.start().wantEnd(0); strings.Contains(out, "not checked") {
+		return c.start()
+	}
+	for _, args := range []string{
+		"check", "check --strategy semaphore", "list", "list --strategy semaphore", "inspect NAME", "release NAME --force", "exec NAME --strict -- true",
+	} {
+		if out := operator(args).wantEnd(0); strings.Contains(out, "not checked") {
 			t.Errorf("%s says %q", args, out)
+		}
+	}
+	redistest.Do(t, s, "ACL", "SETUSER", "operator", "-lrange")
+	acquire(t, s, name, strategy.Options{})
+	for _, x := range []struct{ args, want string }{
+		{"list", " ? "}, {"list --json", `"queue": null`}, {"inspect NAME", "queue    ? (this user may not see who waits: allow +lrange)\n"},
+		{"list --strategy setnxpx", " ? "}, {"inspect NAME --strategy luascript", "queue    ? (the servers keep no queue for luascript)\n"},
+	} {
+		if out := operator(x.args).wantEnd(0); !strings.Contains(out, x.want) {
+			t.Errorf("%s says %q, want %q", x.args, out, x.want)
 		}
 	}
 	c, err := redis.Dial("tcp", s.Addr(), redis.DialUsername("operator"), redis.DialPassword("swordfish"))

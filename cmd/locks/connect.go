@@ -57,6 +57,7 @@ type connection struct {
 	permits      int           // semaphore's; 0: not given
 	read, write  bool          // rwlock's: the flags of exec
 	strict       bool          // see examine
+	unseen       *string       // see noQueue; nil: not asked
 
 	algorithm algorithm
 	servers   []address

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
@@ -43,10 +44,11 @@ in their order. It never changes anything.`,
 			`Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
 inspect does not find the lock of a program that sets Options.Key.
 
-Of each process that waits, the queue has one waiter. Some may have died. Host, process and
-label are what holders say of themselves, as locks exec does. "asked", in JSON "since", is
-the time at which the holder asked for the lock, by the holder's clock. It may have waited
-long before it got the lock.
+Of each process that waits, the queue has one waiter. Some may have died. If the servers keep
+no queue for the strategy, or the user lacks the right +lrange, it is "?", in JSON null. Host,
+process and label are what holders say of themselves, as locks exec does. "asked", in JSON
+"since", is the time at which the holder asked for the lock, by the holder's clock. It may
+have waited long before it got the lock.
 
 A server that evicts keys may forget a lock: inspect warns of it, and with --strict it
 refuses. A replica may not know of a lock: inspect never says what a replica has.`),
@@ -79,10 +81,11 @@ func (i *inspection) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
+		r := i.reportOf(cmd.Context(), info)
 		if i.json {
-			return printJSON(cmd.OutOrStdout(), reportOf(info), "  ")
+			return printJSON(cmd.OutOrStdout(), r, "  ")
 		}
-		return reportOf(info).print(cmd.OutOrStdout(), time.Now())
+		return r.print(cmd.OutOrStdout(), time.Now())
 	})
 }
 
@@ -102,6 +105,28 @@ func (c *connection) using(cmd *cobra.Command, o strategy.Options, fn func(strat
 	}
 	defer s.Close()
 	return fn(s)
+}
+
+// queueKeys are how the keys of those strategies end whose servers know who waits.
+var queueKeys = map[string]string{"fairqueue": ":queue", withPermits: ":waiters", withReaders: ":readers"}
+
+// noQueue says why Inspect does not see who waits; empty: it does. It asks the server once.
+func (c *connection) noQueue(ctx context.Context) string {
+	if c.unseen != nil {
+		return *c.unseen
+	}
+	c.unseen = new(string)
+	suffix, ok := queueKeys[c.strategy]
+	if !ok {
+		*c.unseen = "the servers keep no queue for " + c.strategy
+		return *c.unseen
+	}
+	nodes := c.nodes()
+	defer closeAll(nodes)
+	if _, err := nodes[0].Do(ctx, due(), "LRANGE", strategy.DefaultKey("check:queue")+suffix, 0, 0); err != nil && rediskit.Forbidden(err.Error()) {
+		*c.unseen = "this user may not see who waits: allow +lrange"
+	}
+	return *c.unseen
 }
 
 // inspect gives what went wrong its exit status, unless a signal did.
@@ -129,7 +154,9 @@ type report struct {
 	TTL    *int64     `json:"ttl_ms,omitempty"` // held: until the lock expires; -1: never
 	Fence  uint64     `json:"fence,omitempty"`
 	Holds  int        `json:"holds,omitempty"`
-	Queue  []waiter   `json:"queue"`
+	Queue  []waiter   `json:"queue"` // nil: unknown
+
+	unseen string // why the queue is unknown
 }
 
 // A holder is what a token says of its process.
@@ -145,8 +172,14 @@ type waiter struct {
 	Holder *holder `json:"process,omitempty"`
 }
 
-func reportOf(info strategy.Info) report {
-	r := report{Name: info.Name, Key: info.Key, Held: info.Held, Fence: info.Fence, Queue: []waiter{}}
+func (c *connection) reportOf(ctx context.Context, info strategy.Info) report {
+	r := report{Name: info.Name, Key: info.Key, Held: info.Held, Fence: info.Fence}
+	if len(info.Queue) == 0 {
+		r.unseen = c.noQueue(ctx)
+	}
+	if r.unseen == "" {
+		r.Queue = []waiter{}
+	}
 	if info.Held {
 		r.Token, r.Holds, r.Holder = info.Token, info.Holds, processOf(info.Label)
 		if info.Owner != info.Token {
@@ -244,6 +277,9 @@ func (r report) print(w io.Writer, now time.Time) error {
 	}
 	if r.Fence > 0 {
 		line("fence", "%d", r.Fence)
+	}
+	if r.Queue == nil {
+		line("queue", "? (%s)", r.unseen)
 	}
 	for i, q := range r.Queue {
 		name := strings.Repeat(" ", len("queue"))

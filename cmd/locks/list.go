@@ -43,7 +43,7 @@ time until it expires unless renewed, how many processes wait for it in the serv
 and who the holder is. PATTERN selects names. List never changes anything.`,
 		Example: `  locks list --redis localhost:6379
   locks list 'deploy/*' --watch
-  locks list --json | jq '.[] | select(.queue != [])'   # those for which somebody waits`,
+  locks list --json | jq '.[] | select(.queue | length > 0)'   # somebody waits for them`,
 		Annotations: parts(`   0  the list was printed, also if no lock is held
    2  the flags or arguments are wrong
   69  the servers do not answer, or refuse
@@ -58,7 +58,8 @@ With redlock it shows the locks of all servers, and a majority is enough. On a R
 it shows the locks of the one server that it asks: ask each.
 
 ASKED, in JSON "since", is by the holder's clock. The time since then counts that for which
-the holder itself waited for the lock.
+the holder itself waited for the lock. WAITERS is "?", in JSON "queue" null, if the servers
+keep no queue for --strategy, or the user lacks the right +lrange.
 
 Locks of most strategies look alike. A key that has another form than a lock of --strategy is
 listed with what it holds, or with its type.`),
@@ -174,7 +175,7 @@ func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []driver.N
 		info, err := s.Inspect(ctx, name)
 		switch {
 		case err == nil && info.Held:
-			locks = append(locks, listed{report: reportOf(info)})
+			locks = append(locks, listed{report: l.reportOf(ctx, info)})
 		case err == nil: // it has ended, or a minority of redlock's servers has it
 		case rediskit.WrongType(err.Error()):
 			kind, err := redis.String(at[name].Do(ctx, due(), "TYPE", strategy.DefaultKey(name)))
@@ -207,7 +208,7 @@ const (
 )
 
 func unclear(name, problem string) listed {
-	return listed{reportOf(strategy.Info{Name: name, Key: strategy.DefaultKey(name)}), problem}
+	return listed{report{Name: name, Key: strategy.DefaultKey(name), Queue: []waiter{}}, problem}
 }
 
 // find returns the names of the locks that the servers may have, and a server that has each. A lock that is held is
@@ -279,7 +280,9 @@ func printList(w io.Writer, locks []listed, now time.Time) error {
 	for _, l := range locks {
 		asked, ttl, waiters, by := "", "", "", "("+l.Problem+")"
 		if l.Problem == "" {
-			waiters, by = fmt.Sprint(len(l.Queue)), holderOf(l.Token)
+			if waiters, by = "?", holderOf(l.Token); l.Queue != nil {
+				waiters = fmt.Sprint(len(l.Queue))
+			}
 			if l.Since != nil {
 				asked = now.Sub(*l.Since).Round(time.Second).String() + " ago"
 			}

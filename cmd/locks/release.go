@@ -87,14 +87,14 @@ func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Write
 		return err
 	}
 	if !seen.Held {
-		return r.print(out, removed{From: reportOf(seen)}, "lock %s is free", plain(r.name))
+		return r.print(out, removed{From: r.reportOf(ctx, seen)}, "lock %s is free", plain(r.name))
 	}
 	several := seen.Holds > 1 && seen.Owner == seen.Token // then Inspect names the holder whose time ends first
-	from := reportOf(seen)
+	from := r.reportOf(ctx, seen)
 	if several && r.token != "" {
 		seen.Token, seen.Owner = r.token, r.token // ForceRelease finds out whether it is one of them
 		seen.Label, seen.Since = token.Parse(r.token)
-		from = reportOf(seen)
+		from = r.reportOf(ctx, seen)
 		from.TTL = nil // that of the hold that ends first
 	}
 	whose := holderOf(seen.Token)

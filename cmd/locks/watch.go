@@ -95,7 +95,7 @@ func (w *watching) run(cmd *cobra.Command) error {
 				failing = false
 				note(cmd, "the servers answer again")
 			}
-			if err := w.print(cmd.OutOrStdout(), time.Now().UTC(), info, before); err != nil {
+			if err := w.print(cmd.Context(), cmd.OutOrStdout(), time.Now().UTC(), info, before); err != nil {
 				return err
 			}
 			before = info
@@ -111,8 +111,8 @@ type sighting struct {
 	Before *waiter `json:"before,omitempty"` // the holder that was seen last, if it is another
 }
 
-func (w *watching) print(out io.Writer, now time.Time, info, before strategy.Info) error {
-	seen := sighting{Time: now, report: reportOf(info)}
+func (w *watching) print(ctx context.Context, out io.Writer, now time.Time, info, before strategy.Info) error {
+	seen := sighting{Time: now, report: w.reportOf(ctx, info)}
 	if before.Held && before.Token != info.Token && info.Holds < 2 { // of several holders it may be another, still
 		seen.Before = &waiter{before.Token, processOf(before.Label)}
 	}
