@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -297,7 +298,7 @@ func parseAddress(s string) (address, error) {
 		a.tls = true
 	case "redis":
 	default:
-		return wrong("an address of another kind")
+		return wrong("an address that begins with " + plain(u.Scheme) + "://")
 	}
 	port := u.Port()
 	if port == "" {
@@ -526,10 +527,24 @@ func (c *connection) explained(name string, err error) error {
 	return err
 }
 
+// simpler are words for people in the place of some for programmers.
+var simpler = []struct {
+	words *regexp.Regexp
+	say   string
+}{
+	{regexp.MustCompile(`dial (?:tcp \S+|unix \S+|tcp): (?:connect: )?`), ""}, // the address stands before
+	{regexp.MustCompile(`redigo: unexpected response line \(.*?\)`), "what answers there is no Redis"},
+	{regexp.MustCompile(`TLS handshake timeout`), "TLS handshake timeout: does this port have TLS?"},
+	{regexp.MustCompile(`(after \d+\.\d)\d*s\b`), "${1}s"},
+}
+
 // addressed puts addresses in the place of what a node is called until its server has said where it is:
 // one that lets nobody in says nothing. It leaves out places in scripts, and passwords.
 func (c *connection) addressed(words string) string {
 	words = c.withoutPasswords(rediskit.Reason(words))
+	for _, s := range simpler {
+		words = s.words.ReplaceAllString(words, s.say)
+	}
 	for i, a := range c.servers {
 		words = strings.ReplaceAll(words, fmt.Sprintf("node %d: %s: ", i+1, driver.Unnamed), a.at+": ")
 	}

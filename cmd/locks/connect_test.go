@@ -87,6 +87,23 @@ func TestPassword(t *testing.T) {
 	}
 }
 
+// TestAddressed: the tool says in words for people why it has not reached a server.
+func TestAddressed(t *testing.T) {
+	c := connection{servers: []address{{at: "localhost:1"}}}
+	for words, want := range map[string]string{
+		"dial tcp 127.0.0.1:1: connect: connection refused":                              "connection refused",
+		"dial tcp: lookup nowhere on 10.0.0.1:53: no such host":                          "lookup nowhere on 10.0.0.1:53: no such host",
+		"dial unix /a/b: connect: no such file or directory":                             "no such file or directory",
+		"no answer in time: TLS handshake timeout":                                       "no answer in time: TLS handshake timeout: does this port have TLS?",
+		"connection refused; gave up after 2.984431s: context deadline exceeded":         "connection refused; gave up after 2.9s: context deadline exceeded",
+		"connection refused; gave up after 1m0.5s behind a caller, and after 3s, 10.98m": "connection refused; gave up after 1m0.5s behind a caller, and after 3s, 10.98m",
+	} {
+		if got := c.addressed("127.0.0.1:1: not sent: " + words); got != "127.0.0.1:1: not sent: "+want {
+			t.Errorf("addressed(%q) = %q, want %q", words, got, want)
+		}
+	}
+}
+
 // TestPasswordRefused: the password is wrong, or not wanted, or no Redis answers: no message repeats it.
 func TestPasswordRefused(t *testing.T) {
 	t.Parallel()
@@ -99,6 +116,10 @@ func TestPasswordRefused(t *testing.T) {
 	})
 	closing := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { c.Close() })
 	silent := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
+	web := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		c.Read(make([]byte, 1)) //nolint:errcheck // it says no more until the client leaves
+	})
 	open := redistest.Shared(t)
 	for _, c := range []struct{ addr, user, says string }{
 		{s.Addr(), "angler", s.Addr() + ": not sent: user \"angler\": WRONGPASS"},
@@ -108,7 +129,8 @@ func TestPasswordRefused(t *testing.T) {
 		{otherwise.Addr, "", "ERR who says <***>? I know no ***"},
 		{closing, "", "not sent"},
 		{silent, "", ""},
-		{"127.0.0.1:1", "", "connection refused"},
+		{"127.0.0.1:1", "", "127.0.0.1:1: not sent: connection refused\n"},
+		{web, "", web + ": not sent: what answers there is no Redis\n"},
 	} {
 		for _, args := range [][]string{{"exec", "x", "--", "true"}, {"release", "x", "--force"}} {
 			t.Run(args[0]+" on "+c.says, func(t *testing.T) {

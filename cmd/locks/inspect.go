@@ -238,9 +238,9 @@ func (h *holder) String() string {
 	return s
 }
 
-// plain is the text, quoted if it has anything but printable characters.
+// plain is the text, quoted if it has anything but printable characters, or if its ends cannot be seen.
 func plain(s string) string {
-	if quoted := fmt.Sprintf("%.300q", s); quoted != `"`+s+`"` {
+	if quoted := fmt.Sprintf("%.300q", s); quoted != `"`+s+`"` || strings.TrimSpace(s) != s || s == "" {
 		return quoted
 	}
 	return s

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,9 @@ func TestInspectOther(t *testing.T) {
 			t.Errorf("label %q: there is no %q in\n%s", label, want, out)
 		}
 		redistest.Must(t, lease.Release(t.Context()))
+	}
+	if got := []string{plain("a b"), plain(" "), plain("a "), plain(""), plain("a\n")}; !slices.Equal(got, []string{"a b", `" "`, `"a "`, `""`, `"a\n"`}) {
+		t.Errorf("plain() = %q, want quotes around what cannot be seen", got)
 	}
 	name := newName(t)
 	redistest.Do(t, s, "SET", strategy.DefaultKey(name), "\x1b[2Jsomebody's")

@@ -102,13 +102,12 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &unknown):
 		return unknownFlag(cmd, unknown)
+	case errors.As(err, &missing) && missing.GetSpecifiedShortnames() != "":
+		return needsValue("-"+missing.GetSpecifiedName(), missing.GetFlag())
 	case errors.As(err, &missing):
-		name := "--" + missing.GetSpecifiedName()
-		if missing.GetSpecifiedShortnames() != "" {
-			name = "-" + missing.GetSpecifiedName()
-		}
-		what, _ := pflag.UnquoteUsage(missing.GetFlag())
-		return fmt.Errorf("%s needs a value: %s %s", name, name, strings.ToUpper(what))
+		return needsValue("--"+missing.GetSpecifiedName(), missing.GetFlag())
+	case errors.As(err, &invalid) && invalid.GetValue() == "--": // which ends the flags
+		return needsValue("--"+invalid.GetFlag().Name, invalid.GetFlag())
 	case errors.As(err, &invalid):
 		allowed := invalid.Unwrap()
 		if invalid.GetFlag().Value.Type() == "bool" {
@@ -121,6 +120,11 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return err
 }
 
+func needsValue(name string, f *pflag.Flag) error {
+	what, _ := pflag.UnquoteUsage(f)
+	return fmt.Errorf("%s needs a value: %s %s", name, name, strings.ToUpper(what))
+}
+
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	name, group := unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames()
 	switch {
@@ -128,6 +132,11 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 		return fmt.Errorf("unknown flag: -%s", name)
 	case group != "":
 		return fmt.Errorf("unknown flag: -%s (a flag of several letters has two dashes)", name)
+	}
+	for _, other := range cmd.Root().Commands() {
+		if other.Flags().Lookup(name) != nil {
+			return fmt.Errorf("unknown flag: --%s: %s has it", name, other.Name())
+		}
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -56,8 +56,8 @@ an argument it lists all scripts. It never asks a server.`,
   locks script -n fairqueue/acquire | grep '^ *137 '`,
 		Annotations: parts(`   0  the script was printed, or the list
    2  there is no such script, or the flags or arguments are wrong`,
-			`A server names a script by its SHA-1: in SLOWLOG (EVALSHA aad9a774…), and in an error (script:
-aad9a774…, on @user_script:137). Give that SHA-1, or its first 8 digits or more, and -n: then
+			`A server names a script by its SHA-1: in SLOWLOG (after EVALSHA), and in an error (script: its
+SHA-1, on @user_script:137). Give that SHA-1, or its first 8 digits or more, and -n: then
 each line begins with its number, and with the file of this library that it is from, and the
 line there.
 
