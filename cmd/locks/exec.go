@@ -553,7 +553,7 @@ func (e *execution) environment(lease strategy.Lease) []string {
 	if fence, ok := lease.Fence(); ok {
 		env = append(env, fmt.Sprint(ours[2], fence))
 	}
-	return append(env, ours[3]+lease.Deadline().UTC().Format(time.RFC3339Nano))
+	return append(env, ours[3]+lease.Deadline().UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
 // say writes a line for people that their command does not write.

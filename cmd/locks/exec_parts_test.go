@@ -202,7 +202,7 @@ type elsewhere struct {
 func (l elsewhere) Token() string         { return "a token" }
 func (l elsewhere) Fence() (uint64, bool) { return l.fence, l.fence > 0 }
 func (l elsewhere) Deadline() time.Time {
-	return time.Date(2026, 1, 2, 8, 49, 5, 678e6, time.FixedZone("Asia/Kathmandu", 5*3600+45*60))
+	return time.Date(2026, 1, 2, 8, 49, 5, 678_999_999, time.FixedZone("Asia/Kathmandu", 5*3600+45*60))
 }
 
 // TestExecEnvironmentOfAnother: nothing is left of an exec around this one, whatever that had, and the deadline is UTC. The
