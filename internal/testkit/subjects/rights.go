@@ -198,8 +198,8 @@ const Operator = "+scan +type +info +ping +config|get +slowlog|get +latency|doct
 const operatorPart = `
 ## An operator's user
 
-` + "`locks list`" + ` and the questions of the [runbook](../run/runbook.md) need more than a program. Make a user of its own, with both lines of each
-strategy (a second ` + "`reset`" + ` would take back the first), and this one. ` + "`CONFIG SET`" + ` and the like need an administrator.
+` + "`locks list`" + ` and the questions of the [runbook](../run/runbook.md) need more than a program: both lines of each strategy (a second ` + "`reset`" + `
+takes back the first), and this one. ` + "`CONFIG SET`" + ` and the like need an administrator.
 
 ` + "```\nACL SETUSER operator " + Operator + "\n```\n"
 
