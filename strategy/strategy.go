@@ -34,8 +34,8 @@ type Strategy interface {
 	// that was not given takes the default that goes with the change. Close of one of the strategies closes all of them.
 	With(change func(*Options)) (Strategy, error)
 
-	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys, and allow all that locks
-	// need, and the way to wait that Options.Wait names. It leaves nothing behind. The error says what to change.
+	// Check asks whether the servers can be relied on: they answer, are primaries, do not evict keys, are not full, and allow all
+	// that locks need, and the way to wait that Options.Wait names. It leaves nothing behind. The error says what to change.
 	Check(ctx context.Context) error
 
 	// Inspect reads who holds the lock of that name, and changes nothing. The holder may be another when Inspect returns.

@@ -210,7 +210,7 @@ func TestReleaseFromMost(t *testing.T) {
 	name, flags := newName(t), []string{"--strategy", "redlock", "--redis", nodes[0].URL(), "--redis", nodes[1].URL(), "--redis", "127.0.0.1:1"}
 	c := hold(t, nil, 0, append([]string{name, "--ttl", "9s"}, flags...)...)
 	release := toolFor(t, nil, append([]string{"release", name, "--force", "--json"}, flags...)...).start()
-	out := release.wantEnd(0, "note: ", "127.0.0.1:1: connect: connection refused")
+	out := release.wantEnd(0, "note: ", "127.0.0.1:1: not sent: connection refused")
 	var r removed
 	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Released {
 		t.Errorf("%v, it says\n%s", err, out)
