@@ -200,7 +200,8 @@ func TestChinese(t *testing.T) {
 	t.Parallel()
 	chinese, glossary := read(t, "zh.md"), read(t, "glossary.md")
 	linked := lesson.FindAllStringSubmatch(chinese, -1)
-	for n := 1; n <= strings.Count(read(t, "evolution.md"), `<a id="`); n++ {
+	lessons := len(regexp.MustCompile(`<a id="\d+">`).FindAllString(read(t, "evolution.md"), -1)) // "play" is an anchor, too
+	for n := 1; n <= lessons; n++ {
 		if !slices.ContainsFunc(linked, func(m []string) bool { return m[1] == fmt.Sprint(n) && m[2] == m[1] }) {
 			t.Errorf("zh.md has no link to lesson %d", n)
 		}
