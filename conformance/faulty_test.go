@@ -246,6 +246,22 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
+		name: "takes the lock away, then looks whose it was", killed: []string{"ReleaseOnlyOwn"},
+		moves: always(moves{release: func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) (err error) {
+			back := c
+			p.Gate("GETDEL", func() { back.Token, err = p.At(c.Key), p.Evict(ctx, c.Key) })
+			if back.Token == c.Token || err != nil {
+				return err
+			}
+			p.Gate("SET NX", func() {
+				if back.Token != "" && p.At(c.Key) == "" {
+					p.Set(back, time.Now().Add(c.TTL))
+				}
+			})
+			return &strategy.LostError{Name: c.Name, Holder: back.Token}
+		}}),
+	},
+	{
 		name: "belongs to the goroutine that acquired it", killed: []string{"ReleaseAnywhere"},
 		moves: func(*testing.T) moves {
 			var holder sync.Map
@@ -270,6 +286,16 @@ var commonMutants = []mutant{
 				c.Token = holder
 			}
 			return p.Extend(ctx, c)
+		}}),
+	},
+	{
+		name: "extends, then compares", killed: []string{"ExtendOnlyOwn"},
+		moves: always(moves{extend: func(p memory.Gated, _ context.Context, c driver.Claim) (driver.Grant, error) {
+			p.Count(c.Key, time.Now().Add(c.TTL))
+			if holder := p.At(c.Key); holder != c.Token {
+				return driver.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+			}
+			return driver.Grant{}, nil
 		}}),
 	},
 	{

@@ -15,13 +15,25 @@ func ownership() []Property {
 	return []Property{
 		{
 			Name: "ReleaseOnlyOwn", Group: group, Scripted: true,
-			Clause: "A release that comes after the lock went to somebody else leaves it there.",
+			Clause: "A release that comes after the lock went to somebody else leaves it there, also between its requests.",
 			check: func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
-				late, successor := a.takenOverBy(b)
-				late.release() // what it says is ReleaseAfterLoss's concern
-				c.try().want(strategy.ErrHeld, "B holds the lock: A must not release it")
-				successor.release().want(nil, "B holds the lock")
+				if t.OpenGated != nil {
+					a = t.gated("A", ample)
+				}
+				for k, inside := 1, true; inside; k++ {
+					name := fmt.Sprintf("%s/%d", t.name, k)
+					late, successor := a.on(name).takenOverBy(b.on(name))
+					var midway call
+					move := func() { late.release() } // what it says is ReleaseAfterLoss's concern
+					if inside = t.OpenGated != nil && t.inside(a, k, func() { midway = c.on(name).try() }, move); inside {
+						midway.want(strategy.ErrHeld, "B holds the lock: A must not take it away, not even for a moment")
+					} else if t.OpenGated == nil {
+						move()
+					}
+					c.on(name).try().want(strategy.ErrHeld, "B holds the lock: A must not release it")
+					successor.release().want(nil, "B holds the lock")
+				}
 			},
 		},
 		{
@@ -110,7 +122,7 @@ func ownership() []Property {
 		},
 		{
 			Name: "ExtendOnlyOwn", Group: group, Scripted: true,
-			Clause: "Extending a lock that went to somebody else says ErrLost and leaves it there.",
+			Clause: "Extending a lock that went to somebody else says ErrLost, and leaves it there for as long as it was to last.",
 			check: func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", shorter), t.contender("C", ample)
 				late, successor := a.takenOverBy(b)
@@ -118,6 +130,10 @@ func ownership() []Property {
 				late.err().want(strategy.ErrLost, "a loss stays")
 				c.try().want(strategy.ErrHeld, "B holds the lock")
 				successor.extend().want(nil, "B holds the lock")
+				successor.release().want(nil, "B holds the lock")
+				late, _ = a.takenOverBy(t.contender("B", t.brief()))
+				late.extend().want(strategy.ErrLost, "B holds the lock, or nobody does by now")
+				c.eventually("B's lock expires, which B does not extend")
 			},
 		},
 		{

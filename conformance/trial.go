@@ -593,7 +593,7 @@ func (c *contender) eventually(why string) *hold {
 // takenOverBy plays the common tragedy: the lock goes to b, and its first holder does not know.
 func (c *contender) takenOverBy(b *contender) (late, successor *hold) {
 	late = c.try().want(nil, "the lock is free")
-	c.t.evict(c.t.name)
+	c.t.evict(c.lock.Name())
 	successor = b.try().want(nil, "nobody holds the lock any more")
 	return late, successor
 }
