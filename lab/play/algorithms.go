@@ -20,6 +20,7 @@ type Algorithm struct {
 	ID      string `json:"id"` // in the page's address
 	Title   string `json:"title"`
 	Servers int    `json:"servers"`
+	Fenced  bool   `json:"fenced"` // each hold has a fence
 	vouched bool   // the servers of RedLock may vote from the beginning: an operator has run "locks bootstrap"
 	create  func(c *client, nodes []driver.Node) (strategy.Strategy, error)
 }
@@ -38,30 +39,30 @@ func Algorithms() []Algorithm {
 		}
 	}
 	return []Algorithm{
-		{"setnxgetset-blind", "setnxgetset, released blindly: SETNX with a stamp; DEL without a look", 1, false, stamped(setnxgetset.WithBlindRelease())},
-		{"setnxgetset", "setnxgetset: SETNX with a stamp, GETSET to take over", 1, false, stamped()},
-		{"setnxgetset-watch", "setnxgetset with WATCH: take-over and release in a transaction", 1, false, stamped(setnxgetset.WithWatchTakeOver())},
-		{"setnxpx-blind", "setnxpx, released blindly: SET NX PX; DEL without a look", 1, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
+		{"setnxgetset-blind", "setnxgetset, released blindly: SETNX with a stamp; DEL without a look", 1, false, false, stamped(setnxgetset.WithBlindRelease())},
+		{"setnxgetset", "setnxgetset: SETNX with a stamp, GETSET to take over", 1, false, false, stamped()},
+		{"setnxgetset-watch", "setnxgetset with WATCH: take-over and release in a transaction", 1, false, false, stamped(setnxgetset.WithWatchTakeOver())},
+		{"setnxpx-blind", "setnxpx, released blindly: SET NX PX; DEL without a look", 1, false, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
 			return setnxpx.New(n[0], c.options(), setnxpx.WithBlindRelease())
 		}},
-		{"setnxpx", "setnxpx: SET NX PX; look, then DEL", 1, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
+		{"setnxpx", "setnxpx: SET NX PX; look, then DEL", 1, false, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
 			return setnxpx.New(n[0], c.options())
 		}},
-		{"luascript-unfenced", "luascript without fences: compare and delete in a script", 1, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
+		{"luascript-unfenced", "luascript without fences: compare and delete in a script", 1, false, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
 			return luascript.New(n[0], c.options(), luascript.WithoutFences())
 		}},
-		{"luascript", "luascript: compare and delete in a script, and fences", 1, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
+		{"luascript", "luascript: compare and delete in a script, and fences", 1, true, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
 			return luascript.New(n[0], c.options())
 		}},
-		{"fairqueue", "fairqueue: luascript with a queue", 1, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
+		{"fairqueue", "fairqueue: luascript with a queue", 1, true, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
 			return fairqueue.New(n[0], c.options())
 		}},
-		{"reentrant", "reentrant: its owner may enter again", 1, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
+		{"reentrant", "reentrant: its owner may enter again", 1, true, false, func(c *client, n []driver.Node) (strategy.Strategy, error) {
 			return reentrant.New(n[0], c.options())
 		}},
-		{"redlock-unguarded", "redlock without its guard: a vote of five servers", 5, false, voted(redlock.WithoutGuard())},
-		{"redlock", "redlock: with its guard against servers that forget", 5, true, voted()},
-		{"redlock-fences", "redlock with fences", 5, true, voted(redlock.WithFences())},
+		{"redlock-unguarded", "redlock without its guard: a vote of five servers", 5, false, false, voted(redlock.WithoutGuard())},
+		{"redlock", "redlock: with its guard against servers that forget", 5, false, true, voted()},
+		{"redlock-fences", "redlock with fences", 5, true, true, voted(redlock.WithFences())},
 	}
 }
 

@@ -347,7 +347,7 @@ func (s *Stage) written(h *hold, args []string) {
 	case later != "" && h.fenced:
 		s.note("%s's write is late, but %s has written nothing yet: in the order of the fences it comes first", h.client.name, later)
 	case later != "":
-		s.violated("late "+value, noLate, "The database takes %s's late write: %s has got the lock since, and no fence tells", h.client.name, later)
+		s.violated("late "+value, noLate, "The database took %s's write after %s had got the lock: without a fence it could not tell", h.client.name, later)
 	}
 	s.db.value, s.db.fence = value, max(s.db.fence, h.fence)
 }

@@ -103,6 +103,8 @@ func TestLadder(t *testing.T) {
 		st, picture, broken := played(t, a.ID, "a.try,b.try,c.try,a.write,a.release,b.try,b.renew,b.kill,+ttl,c.try,c.write")
 		if broken != nil || len(st.Clients[0].Holds) != 0 || !st.Clients[1].Dead || len(st.Clients[2].Holds) != 1 || st.Database.Value != "C:2" {
 			t.Errorf("%s: it has broken %q, and stands at %+v\n%s", a.ID, broken, st, picture)
+		} else if fenced := st.Clients[2].Holds[0].Fence != ""; fenced != a.Fenced {
+			t.Errorf("%s: its hold has a fence: %v, want %v", a.ID, fenced, a.Fenced)
 		}
 		st, picture, broken = played(t, a.ID, "a.try,b.acquire,+2s,a.release,+5s")
 		if broken != nil || len(st.Clients[1].Holds) != 1 {

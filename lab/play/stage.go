@@ -263,7 +263,7 @@ func (s *Stage) violated(once, promise, format string, args ...any) {
 // The promises that are judged.
 const (
 	oneHolder = "one holder at a time"
-	noLate    = "the database takes no write of a hold that is over"
+	noLate    = "no write of a hold that is over gets into the database"
 	comesFree = "the lock of a holder that does not get on comes free"
 )
 

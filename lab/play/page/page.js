@@ -8,6 +8,7 @@ let algorithm = "", scene = null;
 let moves = [], at = 0; // those of the address, and how many of them have been made
 let program = null; // the object that it and the page share
 let state = null;
+let unknown = ""; // what the address asks for and is not there
 const opened = new Set(); // details that are open
 
 // h makes an element. Of the attributes, "move" makes a button of it that makes this move.
@@ -48,14 +49,14 @@ function load() {
 	let text = location.hash.slice(1);
 	try { text = decodeURIComponent(text); } catch (e) { /* as it is */ }
 	const [first, ...rest] = text.split(",").map(m => m.trim()).filter(m => m);
-	const known = data.algorithms.some(a => a.id === first);
-	algorithm = known ? first : "luascript";
+	const known = first && data.algorithms.find(a => a.id === first.toLowerCase());
+	algorithm = known ? known.id : "luascript";
+	unknown = first && !known ? "There is no algorithm “" + first + "”: this is " + algorithm + ". " : "";
 	const cursor = rest.length && /^@\d+$/.test(rest[0]) ? Number(rest.shift().slice(1)) : rest.length;
 	moves = rest;
 	at = Math.min(cursor, moves.length);
 	recognise();
 	begin();
-	if (first && !known) say("There is no algorithm “" + first + "”: this is " + algorithm + ".", true);
 }
 
 // The program.
@@ -69,8 +70,9 @@ const compiled = compile();
 
 // begin starts a program.
 async function begin() {
+	id("algorithm").value = algorithm;
 	id("diagram").className = data.algorithms.find(a => a.id === algorithm).servers > 1 ? "many" : "";
-	const mine = program = { algorithm, width: width(), sent: 0, ready: false };
+	const mine = program = { algorithm, width: width(), sent: 0, shown: 0, ready: false };
 	mine.show = (json, text) => {
 		if (program !== mine) return;
 		mine.ready = true;
@@ -119,18 +121,24 @@ function make(move) {
 	step();
 }
 
+// moved keeps a new play in the address.
+function moved() {
+	unknown = "";
+	history.pushState(null, "", address());
+}
+
 // step makes the next move.
 function step() {
 	if (at >= moves.length) return;
 	at++;
-	history.pushState(null, "", address());
+	moved();
 	advance();
 }
 
 function back() {
 	if (at === 0) return;
 	at--;
-	history.pushState(null, "", address());
+	moved();
 	begin();
 }
 
@@ -154,7 +162,6 @@ function say(text, wrong) {
 function show(s, text) {
 	state = s;
 	const focused = document.activeElement && document.activeElement.dataset.move;
-	id("algorithm").value = algorithm;
 	id("about").hidden = !scene;
 	if (scene) {
 		const r = scene.remedy, link = hash(r.algorithm, r.moves);
@@ -175,7 +182,7 @@ function show(s, text) {
 		return h("li", { class: !made ? "coming" : made.error ? "wrong" : null, title: made && made.error, "aria-current": i === at - 1 ? "step" : null }, m);
 	}));
 	const broken = s.violations || [];
-	const words = [...broken.map(v => ["", "✗ Violated: " + v.promise + ". " + v.text + "."]), ...(s.stopped || []).map(w => ["good", "✓ " + w + "."])];
+	const words = [...broken.map(v => ["", "✗ Broken promise: " + v.promise + ". " + v.text + "."]), ...(s.stopped || []).map(w => ["good", "✓ " + w + "."])];
 	if ([...id("alert").children].map(p => p.textContent).join() !== words.map(w => w[1]).join()) { // not to be read out again
 		id("alert").replaceChildren(...words.map(([kind, w]) => h("p", { class: kind }, w)));
 	}
@@ -183,15 +190,19 @@ function show(s, text) {
 	id("servers").replaceChildren(...s.servers.map(server));
 	id("database").replaceChildren(h("section", { class: "card", "aria-label": "Database" },
 		h("p", null, s.database.value ? "The last write that it took: " : "It has taken no write. ", h("strong", null, s.database.value || "")),
-		h("p", null, s.database.fence ? "It refuses fences below " + s.database.fence + "." : "It refuses a fence that is less than one it has seen.")));
+		h("p", null, !data.algorithms.find(a => a.id === algorithm).fenced ? algorithm + " has no fences: the database takes every write."
+			: s.database.fence ? "It refuses fences below " + s.database.fence + "." : "It refuses a fence that is less than one it has seen.")));
 	draw(text);
 	const last = at > 0 ? s.moves[at - 1] : null;
-	if (last && last.error) say(last.text + " was not made: " + last.error, true);
+	let wrong = unknown; // and why moves were not made, since this was last shown
+	for (const m of s.moves.slice(program.shown)) if (m.error) wrong += m.text + " was not made: " + m.error + ". ";
+	program.shown = at;
+	if (last && last.error) say(wrong, true);
 	else {
 		const holding = s.clients.filter(c => c.holds).map(c => c.name);
 		const holders = holding.length === 0 ? "nobody believes that it holds the lock"
 			: holding.length === 1 ? holding[0] + " believes that it holds the lock" : holding.join(" and ") + " believe that they hold the lock";
-		say((last ? "Move " + at + " of " + moves.length + ", " + last.text + ": " : "") + holders + ".");
+		say(wrong + (last ? "Move " + at + " of " + moves.length + ", " + last.text + ": " : "") + holders + ".", wrong);
 	}
 	if (focused) {
 		const again = document.querySelector('[data-move="' + CSS.escape(focused) + '"]:enabled');
@@ -227,7 +238,7 @@ function client(c) {
 			c.paused ? badge("paused", "odd") : null,
 			c.hangs ? badge("hangs", "odd") : null,
 			c.ahead ? badge("clock " + (c.ahead > 0 ? "+" : "−") + seconds(Math.abs(c.ahead)), "odd") : null),
-		...holds.map(l => h("p", null, l.name + ": " + (late ? "its deadline was " + seconds(-l.left) + " ago" : "until its deadline " + seconds(l.left)) +
+		...holds.map(l => h("p", null, l.name + ": " + (late ? "its deadline was " + seconds(-l.left) + " ago" : seconds(l.left) + " are left") +
 			(l.fence ? ", fence " + l.fence : "") + (l.renewed ? ", renewed" : ""))),
 		c.doing && c.doing.length ? h("p", null, c.doing.join(", ") + " …") : c.last ? h("p", null, "Last: " + c.last) : null,
 		c.paused ? h("p", null, "Paused: what it sends and gets stays on the wire until it is resumed.") : null,
@@ -275,14 +286,14 @@ id("time").append(button("+1 s", "+1s", "Let 1 s pass"), button("+5 s", "+5s", "
 id("algorithm").addEventListener("change", () => {
 	algorithm = id("algorithm").value;
 	recognise();
-	history.pushState(null, "", address());
+	moved();
 	begin();
 });
 id("next").addEventListener("click", step);
 id("back").addEventListener("click", back);
 id("clear").addEventListener("click", () => {
 	moves = [], at = 0, scene = null;
-	history.pushState(null, "", address());
+	moved();
 	begin();
 });
 id("copy").addEventListener("click", () => navigator.clipboard.writeText(location.href).then(() => say("The link is in the clipboard."), () => say("The link is this page’s address.")));

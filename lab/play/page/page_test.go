@@ -120,11 +120,11 @@ func TestPage(t *testing.T) {
 				made(t, ctx, i+1)
 			}
 			said, diagram := says[string](t, ctx, alert), says[string](t, ctx, "document.getElementById('diagram').textContent")
-			want := "Violated: " + s.Promise
+			want := "Broken promise: " + s.Promise
 			if s.Promise == "" {
 				want = "The fence stops A's late write"
 			}
-			if !strings.Contains(said, want) || strings.Contains(said, "Violated") != (s.Promise != "") {
+			if !strings.Contains(said, want) || strings.Contains(said, "Broken promise") != (s.Promise != "") {
 				t.Errorf("it says %q, want %q\n%s", said, want, diagram)
 			}
 			hash := says[string](t, ctx, "location.hash")
@@ -140,6 +140,28 @@ func TestPage(t *testing.T) {
 			made(t, ctx, len(moves))
 			if other := says[string](t, ctx, "document.getElementById('diagram').textContent"); other != diagram {
 				t.Errorf("sent to others it is\n%s\nit was\n%s", other, diagram)
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		hash, algorithm string
+		says            []string
+	}{
+		"no such algorithm": {"setnxgetst,a.try", "luascript", []string{"There is no algorithm “setnxgetst”: this is luascript.", "A believes"}},
+		"in capitals":       {"SETNXGETSET,a.try", "setnxgetset", []string{"Move 1 of 1, a.try: A believes"}},
+		"no such move":      {"setnxpx,a.try,b.clok+11s,b.try", "setnxpx", []string{"b.clok+11s was not made: ", "Move 3 of 3, b.try: A believes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			does(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(url+"#"+c.hash))
+			made(t, ctx, strings.Count(c.hash, ","))
+			said := says[string](t, ctx, "document.getElementById('status').textContent")
+			for _, want := range c.says {
+				if !strings.Contains(said, want) {
+					t.Errorf("it says %q, want %q", said, want)
+				}
+			}
+			if plays := says[string](t, ctx, "document.getElementById('algorithm').value"); plays != c.algorithm {
+				t.Errorf("it plays %s, want %s", plays, c.algorithm)
 			}
 		})
 	}
