@@ -34,6 +34,7 @@ type Exercise struct {
 	lock, solution quorum
 	breaks         []string // the properties that the mistake breaks, of those that are played; the main one comes first
 	plays          []string
+	half           map[string]int // of a half fix, the property that it breaks first: the exercise with that mistake
 	reentry        bool
 	servers        int
 }
@@ -57,9 +58,9 @@ func All() []Exercise {
 	all := []Exercise{
 		{
 			Title: "For ever", Lesson: 1, File: "01_no_ttl.go", lock: single{locks.NoTTL{}}, solution: single{solutions.NoTTL{}},
-			breaks: []string{"Expires", "NoDeadlock"},
-			Hint:   "The holder cannot release when it is dead. Who is left that can?",
-			Right:  "setnxpx/setnxpx.go",
+			breaks: []string{"Expires", "NoDeadlock"}, half: map[string]int{"NoDeadlock": 2},
+			Hint:  "The holder cannot release when it is dead. Who is left that can?",
+			Right: "setnxpx/setnxpx.go",
 		},
 		{
 			Title: "Between two commands", Lesson: 2, File: "02_two_commands.go", lock: single{locks.TwoCommands{}}, solution: single{solutions.TwoCommands{}},
@@ -75,15 +76,15 @@ func All() []Exercise {
 		},
 		{
 			Title: "Whose lock?", Lesson: 7, File: "04_blind_delete.go", lock: single{locks.BlindDelete{}}, solution: single{solutions.BlindDelete{}},
-			breaks: []string{"ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic"},
-			Hint:   "What does the key hold when a late holder deletes it? Package redis of the exercises has a script that looks first.",
-			Right:  "luascript/release.lua",
+			breaks: []string{"ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic"}, half: map[string]int{"ReleaseAtomic": 6},
+			Hint:  "What does the key hold when a late holder deletes it? Package redis of the exercises has a script that looks first.",
+			Right: "luascript/release.lua",
 		},
 		{
 			Title: "One token for all", Lesson: 7, File: "05_shared_token.go", lock: single{locks.SharedToken{}}, solution: single{solutions.SharedToken{}},
 			breaks: []string{"ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic", "ExtendOnlyOwn", "ExtendAtomic"},
 			Hint:   "Two clients run on the same machine. What does each find when it compares?",
-			Right:  "internal/token",
+			Right:  "internal/token/token.go",
 		},
 		{
 			Title: "Look, then delete", Lesson: 8, File: "06_look_then_delete.go", lock: single{locks.LookThenDelete{}}, solution: single{solutions.LookThenDelete{}},
@@ -130,6 +131,14 @@ func All() []Exercise {
 		}
 	}
 	return all
+}
+
+// Advice is the hint for the first promise that is broken, and the lesson to read.
+func (e Exercise) Advice(v Judgement) (hint string, lesson int) {
+	if n := e.half[v.Broken.Title]; n > 0 {
+		e = All()[n-1]
+	}
+	return e.Hint, e.Lesson
 }
 
 //go:embed solutions/*.go

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lab/diagram"
+	"github.com/lockstrategies/locks/lab/lessons"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -53,6 +54,9 @@ func TestExercises(t *testing.T) {
 			if v.Solved() || !strings.Contains(v.Broken.Diagram(200, plain), "✗ VIOLATED: "+e.breaks[0]+": ") {
 				t.Errorf("solved: %v, and the diagram does not end with %s: %+v", v.Solved(), e.breaks[0], v.Broken)
 			}
+			if e.reentry && v.Broken != nil && v.Broken.Events[0].Text != "A and B have one owner" {
+				t.Errorf("it does not say who has one owner: %+v", v.Broken.Events)
+			}
 			v = judged(t, e, e.solution)
 			if !v.Solved() || v.Broken != nil {
 				t.Errorf("the solution: %v", v.Results)
@@ -61,6 +65,22 @@ func TestExercises(t *testing.T) {
 				t.Errorf("of %q the suite knows %d", e.plays, len(v.Results))
 			}
 		})
+	}
+}
+
+// TestAdvice: a half fix gets the hint and the lesson of the exercise whose mistake it is.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		exercise int
+		broken   string
+		advice   int
+	}{{1, "Expires", 1}, {1, "NoDeadlock", 2}, {4, "ReleaseOnlyOwn", 4}, {4, "ReleaseAtomic", 6}} {
+		want := All()[row.advice-1]
+		hint, lesson := All()[row.exercise-1].Advice(Judgement{Broken: &lessons.Trace{Title: row.broken}})
+		if hint != want.Hint || lesson != want.Lesson || !slices.Contains(want.breaks[:1], row.broken) {
+			t.Errorf("exercise %d breaks %s: lesson %d, %q", row.exercise, row.broken, lesson, hint)
+		}
 	}
 }
 

@@ -57,7 +57,12 @@ type protocol struct {
 	ahead   time.Duration // the client's clock
 	permits int
 	reentry bool
-	tells   func(driver.Claim) // is called with each claim
+	tells   func(c driver.Claim, notes ...string) // is called with each claim
+}
+
+// lost is an error of a lock that says no when it extends or releases.
+func lost(name string) error {
+	return &strategy.LostError{Name: name, Err: errors.New("the lock's answer was no")}
 }
 
 // Reenters is part of [driver.Reenterer].
@@ -155,7 +160,7 @@ func (p protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, err
 	case most:
 		return driver.Grant{}, err
 	}
-	return driver.Grant{}, &strategy.LostError{Name: c.Name}
+	return driver.Grant{}, lost(c.Name)
 }
 
 func (p protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
@@ -168,13 +173,15 @@ func (p protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, 
 	case most:
 		return o, err
 	default:
-		return o, &strategy.LostError{Name: c.Name}
+		return o, lost(c.Name)
 	}
 }
 
 func (p protocol) Undo(ctx context.Context, c driver.Claim) error {
 	if c.Grant.IsZero() {
 		ctx = unrecorded(ctx) // it would hide the attempts that it comes between
+	} else {
+		p.tells(c, "no answer came in time: the engine releases it")
 	}
 	servers, claim := p.servers(ctx, c, "release")
 	p.lock.Release(servers, claim)

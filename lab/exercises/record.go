@@ -14,6 +14,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/lessons"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // A recorder writes down what happens in one trial: what the suite says, and what the servers are asked.
@@ -108,6 +109,8 @@ func (r *recorder) observe(happened conformance.Event) {
 			e.Text = who + " believes it holds the lock for longer"
 		case call == "Release" && done:
 			become(lessons.Ended, " has released")
+		case call == "Release" && err == strategy.ErrReleased.Error():
+			become(lessons.Ended, ".Release() again is refused: "+err)
 		case call == "Release":
 			become(lessons.Ended, ".Release() = "+err)
 		}
@@ -131,18 +134,24 @@ func (r *recorder) node(n driver.Node, server string) driver.Node {
 	return recordedNode{n, r, r.opened, server}
 }
 
+// theOwner is in texts the owner who may have the lock several times.
+const theOwner = "the-owner"
+
 // claims returns what hears of the claims of the client that was opened last: texts call their tokens by its name.
-func (r *recorder) claims() func(driver.Claim) {
+func (r *recorder) claims() func(driver.Claim, ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	who := r.opened.name
-	return func(c driver.Claim) {
+	by := r.opened
+	return func(c driver.Claim, notes ...string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if c.Owner != "" {
-			r.names[c.Owner] = "the-owner" // or it is the token
+			r.names[c.Owner] = theOwner // or it is the token
 		}
-		r.names[c.Token] = "token-of-" + who
+		r.names[c.Token] = "token-of-" + by.name
+		for _, text := range notes {
+			r.add(by, "", lessons.Event{Kind: lessons.Note, Text: text})
+		}
 	}
 }
 
@@ -189,7 +198,11 @@ func (r *recorder) trace(broken conformance.Result, servers []string) lessons.Tr
 			steps[k-1], steps[k] = steps[k], steps[k-1]
 		}
 	}
+	var owners []string
 	for _, s := range steps {
+		if who := s.events[0].From; !slices.Contains(owners, who) && slices.Contains(s.events[0].Args, theOwner) {
+			owners = append(owners, who)
+		}
 		if who := s.events[0].From; who != "" && !slices.ContainsFunc(t.Actors, func(a lessons.Actor) bool { return a.Name == who }) {
 			t.Actors = append(t.Actors, lessons.Actor{Name: who})
 		}
@@ -197,6 +210,10 @@ func (r *recorder) trace(broken conformance.Result, servers []string) lessons.Tr
 	slices.SortFunc(t.Actors, func(a, b lessons.Actor) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range servers {
 		t.Actors = append(t.Actors, lessons.Actor{Name: name, Server: true})
+	}
+	if len(owners) > 1 {
+		slices.Sort(owners)
+		t.Events = append(t.Events, lessons.Event{Kind: lessons.Note, Text: strings.Join(owners, " and ") + " have one owner"})
 	}
 	for len(steps) > 0 {
 		n, times := repeated(steps)

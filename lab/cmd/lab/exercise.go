@@ -168,7 +168,11 @@ func renderVerdict(e exercises.Exercise, v exercises.Judgement, l look) string {
 		}
 		return b.String()
 	}
+	if strings.Count(rest, "✗ BROKEN") > 1 {
+		b.WriteString("\n" + l.prose("", "The first is drawn. The others may follow from it."))
+	}
 	b.WriteString("\n" + l.paint(strings.TrimRight(l.prose("", reports.Diagrams), "\n"), text.Faint) + "\n")
-	b.WriteString("\n" + v.Broken.Diagram(l.width, l.style) + "\n" + l.prose("Hint: ", e.Hint))
-	return b.String() + l.prose("", fmt.Sprintf("Lesson: make lessons ARGS=%d. Solution: make exercise N=%d ARGS=--solution.", e.Lesson, e.Number))
+	hint, lesson := e.Advice(v)
+	b.WriteString("\n" + v.Broken.Diagram(l.width, l.style) + "\n" + l.prose("Hint: ", hint))
+	return b.String() + l.prose("", fmt.Sprintf("Lesson: make lessons ARGS=%d. Solution: make exercise N=%d ARGS=--solution.", lesson, e.Number))
 }

@@ -17,7 +17,8 @@ func (CountTwice) Acquire(r *redis.Server, c redis.Claim) bool {
 		return redis.call('PEXPIRE', KEYS[1], ARGV[3])`, c.Key, c.Owner, "hold:"+c.Token, c.TTL) == 1
 }
 
-// Extend is for a hold that is there.
+// Extend is for a hold that is there. No promise that is played asks for it: but a hold that was released, or lost, must
+// not make the owner's others last longer.
 func (CountTwice) Extend(r *redis.Server, c redis.Claim) bool {
 	return r.Eval(`
 		if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
