@@ -188,7 +188,7 @@ func TestWatched(t *testing.T) {
 		}}
 		r := Check(t.Context(), s, p)
 		want := []string{"A is opened", "B is opened", "A.TryAcquire() = <nil>", "A.Release() = <nil>", "B.TryAcquire() = <nil>"}
-		if r.Status != Broken || !strings.Contains(r.Err.Error(), "not after 3s, want: it comes") || !slices.Equal(seen, want) {
+		if r.Status != Broken || !strings.Contains(r.Err.Error(), "still not so after 3s: it comes") || !slices.Equal(seen, want) {
 			t.Errorf("it saw %q, want %q, and then: %v", seen, want, r)
 		}
 	})

@@ -301,7 +301,7 @@ func (t *trial) eventually(want string, ok func() bool) {
 	for began := time.Now(); !ok(); {
 		waited := time.Since(began)
 		if waited > t.patience || t.ctx.Err() != nil {
-			t.failf("not after %v, want: %s", t.patience, want)
+			t.failf("still not so after %v: %s", t.patience, want)
 		}
 		t.sleep(min(max(waited/8, time.Millisecond), 200*time.Millisecond))
 	}
