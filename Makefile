@@ -13,7 +13,7 @@ TEST ?= $(GO) test
 # Modules of their own, so that nobody who uses locks depends on what they need.
 MODULES := cmd/locks lab lab/clients lab/peers clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron telemetry/lockotel docs/use/fencing docs/run/telemetry .ci/release
 
-BUILDING = echo "building; the first time this takes a minute or two" >&2
+BUILDING = echo "building, if anything is new; the first time that takes a minute or two" >&2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
