@@ -24,7 +24,7 @@ demo: ## compare the locks, and hold a flash sale, on the most real Redis availa
 	@$(GO) run -C lab ./cmd/lab compare
 	@$(GO) run -C lab ./cmd/lab flashsale
 
-lessons: ## how lock designs evolved: the list; ARGS='8 --step' gives lesson 8, command by command
+lessons: ## how lock designs evolved: the list; ARGS='8 --predict' gives lesson 8, and asks first what will come
 	@$(BUILDING)
 	@cd lab && $(GO) mod download
 	@$(GO) run -C lab ./cmd/lab lesson $(ARGS)

@@ -78,16 +78,24 @@ func expiry() []Property {
 		},
 		{
 			Name: "FailedTryChangesNothing", Group: group, Scripted: true,
-			Clause: "An attempt that is refused changes neither whose the lock is nor how long it lasts.",
+			Clause: "An attempt that is refused, and an extension that comes too late, change neither whose the lock is nor how long it lasts.",
 			check: func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
+				var late, h *hold
+				if t.Evict != nil {
+					late, h = b.takenOverBy(a)
+				} else {
+					h = a.try().want(nil, "the lock is free")
+				}
 				for range 3 {
 					b.try().wantHeldBy(h, "A holds the lock")
 				}
 				h.extend().want(nil, "A holds the lock")
+				if late != nil {
+					late.extend().want(strategy.ErrLost, "A holds the lock")
+				}
 				h.detach()
-				b.eventually("A's lock expires, however often B asks")
+				b.eventually("A's lock expires, whatever B asks for")
 			},
 		},
 		{

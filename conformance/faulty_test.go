@@ -289,7 +289,7 @@ var commonMutants = []mutant{
 		}}),
 	},
 	{
-		name: "extends, then compares", killed: []string{"ExtendOnlyOwn"},
+		name: "extends, then compares", killed: []string{"FailedTryChangesNothing"},
 		moves: always(moves{extend: func(p memory.Gated, _ context.Context, c driver.Claim) (driver.Grant, error) {
 			p.Count(c.Key, time.Now().Add(c.TTL))
 			if holder := p.At(c.Key); holder != c.Token {

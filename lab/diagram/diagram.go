@@ -83,7 +83,10 @@ func NewDrawing(width int, paint Paint) *Drawing {
 func (d *Drawing) Row(e Event) string {
 	n := d.events
 	d.events++
-	e.Answer = brief(e.Answer)
+	if e.Answer != "" && e.Means != "" {
+		e.Answer = e.Means
+	}
+	e.Answer = Brief(e.Answer)
 	asker := map[Kind]string{Send: e.From, Reply: e.To}[e.Kind]
 	if slices.ContainsFunc(d.rows, func(r *row) bool { return r.waits() && r.From != asker }) {
 		d.closeRows()

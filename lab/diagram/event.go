@@ -53,14 +53,18 @@ type Event struct {
 	To        string        `json:"to,omitempty"`
 	Args      []string      `json:"args,omitempty"`   // send, look: the command, whole
 	Answer    string        `json:"answer,omitempty"` // reply, look: as redis-cli shows it; message: its text
+	Means     string        `json:"means,omitempty"`  // send, reply, message: the same in words, where its parts have no names
 	Of        int           `json:"of"`               // reply: which event it answers
 	Condition Condition     `json:"condition,omitempty"`
 	Promise   string        `json:"promise,omitempty"` // violation: which is broken
 	Text      string        `json:"text,omitempty"`    // in words
 }
 
-// Command is what was sent, for people: long arguments are cut in their middle.
+// Command is what was sent, for people: in words, or with long arguments cut.
 func (e Event) Command() string {
+	if e.Means != "" {
+		return Brief(e.Means)
+	}
 	words := slices.Clone(e.Args)
 	for i, w := range words {
 		if words[i] = quote(w); words[i] != Shorten(words[i]) {
@@ -74,7 +78,7 @@ func (e Event) Command() string {
 // holder's name, and some say before it what that does.
 func Shorten(w string) string {
 	const most = 26
-	for _, does := range []string{"read:", "write:"} {
+	for _, does := range []string{"read:", "write:", "permit:"} {
 		if token, ok := strings.CutPrefix(w, does); ok {
 			return does + Shorten(token)
 		}
@@ -85,8 +89,8 @@ func Shorten(w string) string {
 	return w
 }
 
-// brief is an answer, or a message, in which words that are too long are shortened.
-func brief(answer string) string {
+// Brief is an answer, or a message, in which words that are too long are shortened.
+func Brief(answer string) string {
 	return wordRule.ReplaceAllStringFunc(answer, Shorten)
 }
 

@@ -43,7 +43,7 @@ type Exercise struct {
 var (
 	simple = []string{
 		"Exclusive", "TryDoesNotWait", "ReleaseFrees", "NamesIndependent", "ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic",
-		"ExtendOnlyOwn", "ExtendAtomic", "Expires", "ExtendNeverRecreates", "NoDeadlock", "ClockAhead", "ClockBehind",
+		"ExtendOnlyOwn", "ExtendAtomic", "Expires", "FailedTryChangesNothing", "ExtendNeverRecreates", "NoDeadlock", "ClockAhead", "ClockBehind",
 	}
 	reentrant = append(slices.Clone(simple), "Reentry", "ReentryLastRelease", "ReentryReleaseOnce")
 	voted     = []string{
@@ -82,7 +82,7 @@ func All() []Exercise {
 		},
 		{
 			Title: "One token for all", Lesson: 7, File: "05_shared_token.go", lock: single{locks.SharedToken{}}, solution: single{solutions.SharedToken{}},
-			breaks: []string{"ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic", "ExtendOnlyOwn", "ExtendAtomic"},
+			breaks: []string{"ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic", "ExtendOnlyOwn", "ExtendAtomic", "FailedTryChangesNothing"},
 			Hint:   "Two clients run on the same machine. What does each find when it compares?",
 			Right:  "internal/token/token.go",
 		},
@@ -94,7 +94,7 @@ func All() []Exercise {
 		},
 		{
 			Title: "A watchdog that does not look", Lesson: 10, File: "07_blind_renewal.go", lock: single{locks.BlindRenewal{}}, solution: single{solutions.BlindRenewal{}},
-			breaks: []string{"ExtendOnlyOwn", "ExtendAtomic"},
+			breaks: []string{"ExtendOnlyOwn", "ExtendAtomic", "FailedTryChangesNothing"},
 			Hint:   "Whose lock lasts longer after the PEXPIRE of a client that has lost it?",
 			Right:  "luascript/extend.lua",
 		},

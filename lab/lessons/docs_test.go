@@ -41,6 +41,29 @@ func TestEvolutionPage(t *testing.T) {
 	}
 }
 
+// TestLinks: each lesson names the rows of the articles that name it, and a file that is there.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../docs/learn/articles.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lessons.All() {
+		var rows []string
+		for _, m := range regexp.MustCompile(`(?m)^\| (\d+\.\d+) \|.*$`).FindAllStringSubmatch(string(b), -1) {
+			if strings.Contains(m[0], "(evolution.md#"+strconv.Itoa(l.Number)+")") {
+				rows = append(rows, m[1])
+			}
+		}
+		if want := strings.Join(rows, ", "); l.Articles() != want {
+			t.Errorf("lesson %d names the rows %q, want %q", l.Number, l.Articles(), want)
+		}
+		if f, err := os.Stat("../../" + l.Right()); err != nil || f.IsDir() {
+			t.Errorf("lesson %d: there is no file %q: %v", l.Number, l.Right(), err)
+		}
+	}
+}
+
 // TestChoosingPage: each lesson that the page links exists, and is the one that the link leads to.
 func TestChoosingPage(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,6 @@ func fenceLessons() []Lesson {
 					return lease.Token(), fence
 				}
 				token, fence := hold(a)
-				s.note("acquire.lua grants: it returns the fence; a token and a TTL would be a refusal")
 				s.note("A is about to write")
 				a.pauses()
 				s.lapse(s.key())

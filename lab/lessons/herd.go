@@ -79,7 +79,6 @@ func (s *Stage) successors(a, b, c, d *client) {
 		w.opens(queueing)
 	}
 	held := a.begins()
-	s.note("acquire.lua grants: it returns a fence (0: none); the holder's token and its TTL are a refusal")
 	got := map[*client]<-chan strategy.Lease{}
 	for i, w := range []*client{b, c, d} {
 		got[w] = w.queues(w.locks.NewLock(s.name), "queue", i+1)

@@ -110,7 +110,6 @@ func (s *Stage) undoneByModule() {
 		return srv.ends(id)
 	})
 	s.nobodys(b, func() bool { return b.acquires() != nil })
-	s.note(luascriptSays)
 }
 
 // patience is how long a client waits for an answer of which the stage knows that it is held up.

@@ -180,6 +180,14 @@ func holds(t *testing.T, l Lesson, r Result) {
 		for _, v := range a.Verdicts {
 			verdicts = append(verdicts, v.Promise+": "+v.String())
 		}
+		for _, e := range a.Events { // of a package with a queue nothing is shown as it is on the wire
+			if c, ok := asCall(e.Args); ok && c.kind() != "" && e.Means == "" {
+				t.Errorf("%s: nothing says in words what this means: %q", a.Title, e.Args)
+			}
+			if e.Kind == Reply && a.Events[e.Of].Means != "" && e.Means == "" && strings.ContainsAny(e.Answer, "[0123456789") {
+				t.Errorf("%s: nothing says in words what this reply means: %s", a.Title, e.Answer)
+			}
+		}
 		slices.Sort(verdicts)
 		got = append(got, strings.Join(verdicts, "; "))
 		for _, x := range a.Listings {

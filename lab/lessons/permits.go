@@ -129,9 +129,6 @@ func (s *Stage) opensPermits(permits int) map[*client]strategy.Semaphore {
 	})
 }
 
-// manySay is what the replies of packages semaphore and rwlock mean.
-const manySay = "acquire.lua grants: it returns a fence; a holder's token, and for how many ms it holds, are a refusal"
-
 // renews extends a lease that is to be valid still.
 func (c *client) renews(lease strategy.Lease) {
 	if err := lease.Extend(c.s.ctx); err != nil {
@@ -144,7 +141,6 @@ func (s *Stage) permitsLapse(a, b, c *client) {
 	s.opensPermits(2)
 	began := time.Now()
 	dead := a.begins()
-	s.note(manySay)
 	lease := b.begins()
 	c.runsAhead(2 * s.ttl)
 	c.acquires()
@@ -152,7 +148,6 @@ func (s *Stage) permitsLapse(a, b, c *client) {
 	a.dies()
 	s.passes(s.ttl / 2)
 	b.renews(lease)
-	s.note("extend.lua returns how many it has renewed")
 	s.lapseOf(a, "permit:"+dead.Token())
 	s.freed(c, func() bool { return c.acquires() != nil }, func() string { return "A's TTL is over, and C gets no permit" })
 	if !slices.Contains(s.holders(), "permit:"+lease.Token()) {
@@ -201,7 +196,6 @@ func (s *Stage) permitsServe(a, b, c, d, ops *client) {
 	all := s.opensPermits(2)
 	began := time.Now()
 	first := a.begins()
-	s.note(manySay)
 	b.begins()
 	ofC := c.queues(c.locks.NewLock(s.name), "waiters", 1)
 	ofD := d.queues(d.locks.NewLock(s.name), "waiters", 2)

@@ -66,6 +66,10 @@ func (r *recorder) pass(request string, send func()) {
 // asks writes a request down, and what came of it.
 func (r *recorder) asks(args []string, do func() (any, error)) (any, error) {
 	e := Event{Kind: Send, From: r.c.name, To: r.srv.name, Args: args}
+	call, ok := asCall(args)
+	if ok {
+		e.Means = call.means()
+	}
 	r.c.s.pause(e)
 	of := r.c.s.add(e)
 	v, err := do()
@@ -76,7 +80,11 @@ func (r *recorder) asks(args []string, do func() (any, error)) (any, error) {
 	if of < 0 {
 		return v, err
 	}
-	r.c.s.add(Event{Kind: Reply, From: r.srv.name, To: r.c.name, Of: of, Answer: diagram.AnswerText(v, err)})
+	back := Event{Kind: Reply, From: r.srv.name, To: r.c.name, Of: of, Answer: diagram.AnswerText(v, err)}
+	if e.Means != "" && err == nil {
+		back.Means = call.answers(v)
+	}
+	r.c.s.add(back)
 	return v, err
 }
 
@@ -108,7 +116,7 @@ func (r *recorder) Subscribe(ctx context.Context, channel string, fn func(msg []
 					return
 				}
 				defer taken()
-				r.c.s.add(Event{Kind: Message, From: r.srv.name, To: r.c.name, Args: []string{channel}, Answer: string(msg)})
+				r.c.s.add(Event{Kind: Message, From: r.srv.name, To: r.c.name, Args: []string{channel}, Answer: string(msg), Means: hearsay(string(msg))})
 			}
 			fn(msg, err)
 		})

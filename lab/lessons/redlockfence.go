@@ -44,9 +44,6 @@ func redlockFenceLessons() []Lesson {
 						return redlock.On(n[:fenceVoters], redlock.WithFences(), redlock.WithNodeTimeout(s.ttl/2))
 					}, func(o *strategy.Options) { o.OpTimeout = s.ttl / 2 }) // a machine that takes longer is too slow for the act, which is then played again
 					if lease := c.acquires(); lease != nil {
-						if c.name == "B" {
-							s.note("a vote is five values: 1, the last fence noted there, 1 if none is forgotten, the server's time, and the guard's generation")
-						}
 						n, _ := lease.Fence()
 						return n
 					}

@@ -31,7 +31,6 @@ func reentrantLessons() []Lesson {
 			{Title: "a lock that does not know its owner: luascript", play: func(s *Stage, a *client) {
 				a.opens(byLuascript)
 				a.enters()
-				s.note(luascriptSays)
 				s.note("A calls a function that takes the lock, too")
 				s.reentered(a, a.enters() != nil)
 			}},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -21,19 +22,51 @@ type watcher struct {
 	actors []Actor
 	ended  []Trace
 	live   [][]Event // of each act
+
+	quiz   Quiz
+	says   func(Question) string // what a reader answers
+	judges []func() string
+	judged []string
 }
 
 func (w *watcher) Begins(tr Trace) {
 	w.begun, w.events = append(w.begun, tr), nil
+	w.quiz.Begins()
+}
+
+// predicts has the reader answer what there is to ask about a step.
+func (w *watcher) predicts(next Event, on []Actor) {
+	w.judge()
+	for _, question := range w.quiz.Asks(next, on) {
+		said := w.says(question)
+		w.judges = append(w.judges, func() string {
+			if judged := w.quiz.Judge(question, said); judged != "" {
+				return question.Words + " " + judged
+			}
+			return ""
+		})
+	}
+}
+
+func (w *watcher) judge() {
+	w.judges = slices.DeleteFunc(w.judges, func(judge func() string) bool {
+		said := judge()
+		if said != "" {
+			w.judged = append(w.judged, said)
+		}
+		return said != ""
+	})
 }
 
 func (w *watcher) Happens(e Event, on []Actor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events, w.actors = append(w.events, e), slices.Clone(on)
+	w.quiz.Happens(e)
 }
 
 func (w *watcher) Ends(tr Trace) {
+	w.judge()
 	w.ended, w.live = append(w.ended, tr), append(w.live, w.events)
 }
 
@@ -44,14 +77,15 @@ func TestSteps(t *testing.T) {
 	defer sc.Close()
 	for _, l := range All() {
 		t.Run(l.Name, func(t *testing.T) {
-			w := &watcher{}
+			w := &watcher{says: func(Question) string { return "" }}
 			var mu sync.Mutex
 			steps := 0
 			sc.Watch = w
-			sc.Step = func(Event, []Actor) error {
+			sc.Step = func(next Event, on []Actor) error {
 				mu.Lock()
 				defer mu.Unlock()
 				steps++
+				w.predicts(next, on)
 				return nil
 			}
 			r, err := sc.Perform(t.Context(), l)
@@ -71,6 +105,9 @@ func TestSteps(t *testing.T) {
 				}
 			}
 			holds(t, l, r)
+			if w.quiz.Asked > mostQuestions || w.quiz.Asked < 1 || w.quiz.Right > 0 || len(w.judges) > 0 {
+				t.Errorf("%d questions are open, and %s, of a reader who knows nothing:\n%s", len(w.judges), w.quiz.Score(), strings.Join(w.judged, "\n"))
+			}
 		})
 	}
 }

@@ -85,7 +85,6 @@ func tokenLessons() []Lesson {
 					who.opens(byLuascript)
 				}
 				lease := a.begins()
-				s.note(luascriptSays)
 				a.worked()
 				a.pauses()
 				s.lapse(s.key())
@@ -100,9 +99,6 @@ func tokenLessons() []Lesson {
 		},
 	}}
 }
-
-// luascriptSays is what that package's replies mean.
-const luascriptSays = "acquire.lua grants: it returns a fence (0: none); a token and a TTL would be a refusal"
 
 func byLuascript(n []driver.Node) driver.Protocol {
 	return luascript.On(n[0], luascript.WithoutFences())

@@ -112,6 +112,10 @@ func named(clients []*client) string {
 	for _, c := range clients {
 		names = append(names, c.name)
 	}
+	return sentence(names)
+}
+
+func sentence(names []string) string {
 	if last := len(names) - 1; last > 0 {
 		return strings.Join(names[:last], ", ") + " and " + names[last]
 	}

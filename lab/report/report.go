@@ -48,6 +48,9 @@ const Diagrams = "Double line ║: believes it holds the lock. Dotted: paused (�
 	"comes later; ┼ ╫: it crosses a line. ━: a promise breaks. EVALSHA and EVAL: a script's name stands for its hash, or its text. " +
 	"In parentheses: a look from outside. Time in ms."
 
+// InWords says how to read what scripts of this module are asked in lessons.
+const InWords = "A script's name without EVALSHA: what it is asked, and answers, in words (--json: as it was sent)."
+
 //go:embed page.html.tmpl
 var page string
 
@@ -61,7 +64,7 @@ var tmpl = template.Must(template.New("page").Funcs(template.FuncMap{
 	"diagram": func(t lessons.Trace) string {
 		return t.Diagram(96, func(_ diagram.Style, s string) string { return s })
 	},
-	"diagrams": func() string { return Diagrams },
+	"diagrams": func() string { return Diagrams + " " + InWords },
 	"inc":      func(i int) int { return i + 1 },
 	"kind":     func(v faults.Verdict) string { return kinds[v] },
 	"lesson":   lessonOf,

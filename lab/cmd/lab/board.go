@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lockstrategies/locks/lab/diagram"
+	"github.com/lockstrategies/locks/lab/exercises"
 	"github.com/lockstrategies/locks/lab/lessons"
 	reports "github.com/lockstrategies/locks/lab/report"
 )
@@ -21,9 +22,12 @@ type board struct {
 	w       io.Writer
 	look    look
 	several bool    // lessons
+	legend  bool    // that of the diagrams is there
 	reader  *reader // nil: nobody steps
-	turn    sync.Mutex
-	over    error // the reader has had enough
+
+	predicts bool // what comes of a step
+	turn     sync.Mutex
+	over     error // the reader has had enough
 
 	mu      sync.Mutex
 	lesson  lessons.Lesson
@@ -33,11 +37,17 @@ type board struct {
 	due     *lessons.Event // that the reader has let happen, and that has not yet
 	prompt  string         // stands open
 	where   string         // the servers are, as far as the board has said
+
+	quiz   *lessons.Quiz // nil: nobody predicts
+	judges []func() string
 }
 
 // opens: the lesson is about to begin.
 func (b *board) opens(l lessons.Lesson) {
 	b.lesson, b.acts = l, 0
+	if b.predicts {
+		b.quiz = &lessons.Quiz{}
+	}
 }
 
 // Begins is part of lessons.Watcher.
@@ -46,15 +56,21 @@ func (b *board) Begins(t lessons.Trace) {
 	defer b.mu.Unlock()
 	var s strings.Builder
 	if b.acts++; b.acts == 1 {
-		s.WriteString("\n" + heading(b.lesson, b.look) + b.look.prose("", b.lesson.Idea) + "\n" +
-			b.look.paint(strings.TrimRight(b.look.prose("", reports.Diagrams), "\n"), text.Faint) + "\n")
+		s.WriteString("\n" + heading(b.lesson, b.look) + b.look.prose("", b.lesson.Idea))
+		if !b.legend {
+			s.WriteString("\n" + b.look.paint(strings.TrimRight(b.look.prose("", reports.Diagrams+" "+reports.InWords), "\n"), text.Faint) + "\n")
+		}
+		b.legend = true
 	}
 	title := t.Title
 	if len(b.lesson.Acts) > 1 {
 		title = fmt.Sprintf("Act %d: %s", b.acts, title)
 	}
 	s.WriteString("\n" + bold(title, b.look))
-	b.drawing, b.actors, b.due = nil, 0, nil
+	b.drawing, b.actors, b.due, b.judges = nil, 0, nil, nil
+	if b.quiz != nil {
+		b.quiz.Begins()
+	}
 	b.write(s.String())
 }
 
@@ -70,10 +86,14 @@ func (b *board) whereabouts(on []lessons.Actor) string {
 	if s == b.where {
 		return ""
 	}
-	if b.where == "" {
-		s += "Enter goes on, q ends the run.\n"
+	said := "Enter goes on, q ends the run.\n"
+	if b.predicts {
+		said = "Say what will come. ?: how to answer. Enter alone: you do not know. q ends the run.\n"
 	}
-	b.where, _, _ = strings.Cut(s, "Enter goes on")
+	first := b.where == ""
+	if b.where = s; first {
+		s += said
+	}
 	return s + "\n"
 }
 
@@ -83,6 +103,9 @@ func (b *board) Happens(e lessons.Event, on []lessons.Actor) {
 	defer b.mu.Unlock()
 	if b.due != nil && b.due.Kind == e.Kind && b.due.From == e.From && b.due.To == e.To {
 		b.due = nil
+	}
+	if b.quiz != nil {
+		b.quiz.Happens(e)
 	}
 	rows := ""
 	if b.drawing == nil {
@@ -97,25 +120,42 @@ func (b *board) Happens(e lessons.Event, on []lessons.Actor) {
 
 // Ends is part of lessons.Watcher.
 func (b *board) Ends(t lessons.Trace) {
+	diagram := t.Diagram(b.look.width, b.look.style)
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.drawing != nil {
-		b.write(b.drawing.Rest() + renderEnd(t, b.look))
-		return
+		diagram = b.drawing.Rest()
 	}
-	b.write(t.Diagram(b.look.width, b.look.style) + renderEnd(t, b.look))
+	b.mu.Unlock()
+	b.say(diagram)
+	b.judge()
+	b.say(renderEnd(t, b.look))
 }
 
 // closes: the lesson is over.
 func (b *board) closes(l lessons.Lesson) {
 	const fixes = "The fix:"
-	s := "\n" + strings.Replace(b.look.prose("", fixes+" "+l.Fix), fixes, b.look.paint(fixes, text.Bold), 1)
+	s := "\n" + strings.Replace(b.look.prose("", fixes+" "+l.Fix), fixes, b.look.paint(fixes, text.Bold), 1) + b.score() + b.further(l)
 	all := lessons.All()
 	next := slices.IndexFunc(all, func(x lessons.Lesson) bool { return x.Number > l.Number })
 	if next >= 0 && !b.several { // else it comes by itself
 		s += b.look.prose("", fmt.Sprintf("Next: lesson %d (%s)", all[next].Number, all[next].Title))
 	}
 	b.say(s)
+}
+
+// further is where else the lesson's subject is: in the documents, in the code, and in an exercise.
+func (b *board) further(l lessons.Lesson) string {
+	s := fmt.Sprintf("Read: docs/learn/evolution.md#%d", l.Number)
+	if rows := l.Articles(); rows != "" {
+		s += "; " + rows + " of docs/learn/articles.md"
+	}
+	s += ". Done right: " + l.Right() + "."
+	for _, e := range exercises.All() {
+		if e.Lesson == l.Number {
+			s += fmt.Sprintf(" Exercise: make exercise N=%d (%s).", e.Number, e.Title)
+		}
+	}
+	return b.look.prose("", s)
 }
 
 // say writes what is not part of an act.
@@ -145,14 +185,84 @@ func (b *board) step(next lessons.Event, on []lessons.Actor) error {
 		return b.over
 	}
 	b.settle()
-	b.ask(next, on)
-	after, err := b.reader.next()
+	err := b.waits(next, on)
 	b.over = err
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.prompt, b.due = "", &next
-	io.WriteString(b.w, after)
+	b.due = &next
 	return err
+}
+
+// waits returns when the reader lets a step happen, or has predicted what comes of it.
+func (b *board) waits(next lessons.Event, on []lessons.Actor) error {
+	if b.quiz == nil {
+		b.ask(next, on)
+		_, after, err := b.reader.next()
+		b.answered(after)
+		return err
+	}
+	b.judge()
+	for i, q := range b.quiz.Asks(next, on) {
+		if i == 0 {
+			b.say(b.whereabouts(on) + b.look.paint(stepText(next), text.FgCyan) + "\n")
+		}
+		said, err := b.predicted(q)
+		if err != nil {
+			return err
+		}
+		b.judges = append(b.judges, func() string { return b.quiz.Judge(q, said) })
+	}
+	return nil
+}
+
+// predicted is what the reader says to a question.
+func (b *board) predicted(q lessons.Question) (string, error) {
+	for {
+		b.mu.Lock()
+		b.prompt = "  " + q.Words + " "
+		io.WriteString(b.w, b.prompt)
+		b.mu.Unlock()
+		said, after, err := b.reader.next()
+		if !b.reader.terminal { // which shows what is typed
+			after = said + after
+		} else if err == nil {
+			after = ""
+		}
+		b.answered(after)
+		if err != nil || said != "?" {
+			return said, err
+		}
+		b.say(b.look.prose("  ", q.Forms+"; or else: error, no answer. Enter alone: I do not know."))
+	}
+}
+
+// answered closes the prompt.
+func (b *board) answered(after string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prompt = ""
+	io.WriteString(b.w, after)
+}
+
+// judge says which predictions of the last step were right.
+func (b *board) judge() {
+	b.judges = slices.DeleteFunc(b.judges, func(judge func() string) bool {
+		said := judge()
+		if said == "" { // it is not to be seen yet
+			return false
+		}
+		colour := map[string]text.Colors{"✓": {text.FgGreen}, "✗": {text.FgRed}}[said[:len("✓")]]
+		b.say(b.look.paint(strings.TrimRight(b.look.prose("  ", said), "\n"), colour...) + "\n")
+		return true
+	})
+}
+
+// score is how the reader's predictions came out, if there were any.
+func (b *board) score() string {
+	if b.quiz == nil || b.quiz.Asked == 0 {
+		return ""
+	}
+	return b.quiz.Score() + ".\n"
 }
 
 // settle returns when what has been let happen is on the board, together with its answer; or
@@ -176,16 +286,20 @@ func (b *board) ask(next lessons.Event, on []lessons.Actor) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.write(b.whereabouts(on))
-	what := next.Text
-	if next.Kind == lessons.Send {
-		what = next.From + " → " + next.To + ": " + next.Command()
-	}
+	what := stepText(next)
 	const enter = "   [Enter] "
 	if b.reader.terminal { // which takes it away again, if it is one line
 		what = text.Trim(what, b.look.width-1-textWidth(enter))
 	}
 	b.prompt = b.look.paint(what, text.FgCyan) + enter
 	io.WriteString(b.w, b.prompt)
+}
+
+func stepText(next lessons.Event) string {
+	if next.Kind == lessons.Send {
+		return next.From + " → " + next.To + ": " + next.Command()
+	}
+	return next.Text
 }
 
 // style is the lessons' styles as colours.

@@ -18,7 +18,7 @@ import (
 // schooling is what the flags of lesson say.
 type schooling struct {
 	servers
-	all, step, json bool
+	all, step, predict, json bool
 
 	chosen []lessons.Lesson
 }
@@ -41,12 +41,18 @@ With --step it stops before each command, until you press Enter, and says where 
 server is, so that you can look at it with redis-cli meanwhile. Locks live for half an
 hour then; where a TTL has to go by, it is ended by hand.
 
+With --predict it asks first: what will the server answer, and who believes then that
+it holds the lock? It stops where there is something to predict, up to 16 times, and
+says how many answers were right. Answer as redis-cli shows it, or with less: (nil) or
+nil, (integer) 1 or 1. A question mark says which answers there are.
+
 The Redis is chosen as for compare. On a Redis of your own (--redis) the lock has a
 name that nobody else uses, and nothing is left there. Lessons that break servers
 start their own, and are not given where there can be none.`,
 		Example: `  lab lesson                    # the list
   lab lesson 8                  # one, in about a second
   lab lesson lua --step         # one by its name, command by command
+  lab lesson 8 --predict        # with questions
   lab lesson --all --embedded   # all that need no real Redis
   lab lesson 8 --json           # every command and reply, for programs`,
 		PreRunE: func(cmd *cobra.Command, args []string) error {
@@ -61,8 +67,9 @@ start their own, and are not given where there can be none.`,
 	f.SortFlags = false
 	f.BoolVar(&s.all, "all", false, "give all lessons")
 	f.BoolVar(&s.step, "step", false, "stop before each command; Enter goes on, q ends the run")
+	f.BoolVar(&s.predict, "predict", false, "ask before commands what they will come to")
 	f.BoolVar(&s.json, "json", false, "print everything as JSON: events, verdicts, scripts")
-	cmd.MarkFlagsMutuallyExclusive("step", "json")
+	cmd.MarkFlagsMutuallyExclusive("step", "predict", "json")
 	s.servers.flags(cmd)
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -82,7 +89,7 @@ func (s *schooling) choose(cmd *cobra.Command, names []string) error {
 	case s.all:
 		s.chosen = lessons.All()
 	case len(names) == 0:
-		if set := cli.Given(cmd.Flags().Changed, "all", "step", "json", "docker", "embedded", "redis"); len(set) > 0 {
+		if set := cli.Given(cmd.Flags().Changed, "all", "step", "predict", "json", "docker", "embedded", "redis"); len(set) > 0 {
 			return fmt.Errorf("%s: of which lesson? 'lab lesson' lists them, and --all gives all", strings.Join(set, " and "))
 		}
 	}
@@ -112,11 +119,11 @@ func (s *schooling) run(cmd *cobra.Command) (err error) {
 	}
 	school := lessons.Open(farm)
 	defer func() { err = errors.Join(err, school.Close(), farm.Close()) }()
-	b := &board{w: words, look: lookOf(words), several: len(s.chosen) > 1}
+	b := &board{w: words, look: lookOf(words), several: len(s.chosen) > 1, predicts: s.predict}
 	if !s.json {
 		school.Watch = b
 	}
-	if s.step {
+	if s.step || s.predict {
 		b.reader = newReader(ctx, cmd.InOrStdin(), stdout)
 		school.Step = b.step
 	}
@@ -142,7 +149,7 @@ func (s *schooling) give(ctx context.Context, school *lessons.School, b *board) 
 				b.closes(l)
 			}
 		case errors.As(err, &enough):
-			b.say("\n" + b.look.prose("", enough.Error()))
+			b.say("\n" + b.look.prose("", enough.Error()) + b.score())
 			return results, nil
 		case errors.Is(err, redistest.ErrImpossible) && s.all:
 			b.say("\n" + heading(l, b.look) + b.look.prose("? ", "not given: "+s.asAsked(err.Error())+"."))
@@ -181,7 +188,7 @@ func renderLessons(all []lessons.Lesson, l look) string {
 	for _, x := range all {
 		b.WriteString(l.prose(fmt.Sprintf("%2d  %s  ", x.Number, pad(l.paint(x.Name, text.Bold), name)), x.Title))
 	}
-	b.WriteString("\n" + l.prose("", fmt.Sprintf("lab lesson %[1]d, or lab lesson %[2]s, gives one; with --step command by command. lab lesson --all gives all.",
+	b.WriteString("\n" + l.prose("", fmt.Sprintf("lab lesson %[1]d, or lab lesson %[2]s, gives one; with --step command by command, with --predict with questions. lab lesson --all gives all.",
 		all[len(all)/2].Number, all[len(all)/2].Name)))
 	return b.String()
 }

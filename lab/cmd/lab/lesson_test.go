@@ -119,6 +119,9 @@ func wantGolden(t *testing.T, name, got string) {
 func TestLessonScript(t *testing.T) {
 	out := givenLesson(t, 80, "setnx", "lua", "--embedded")
 	wantShape(t, out, 80)
+	if strings.Count(out, "Double line ║") != 1 {
+		t.Errorf("want how to read diagrams once:\n%s", out)
+	}
 	if strings.Index(out, "\nLESSON 1  ") > strings.Index(out, "\nLESSON 9  ") || strings.Contains(out, "\nNext: ") {
 		t.Errorf("want lesson 1, and then 9, which says by itself that it is next:\n%s", out)
 	}
@@ -253,6 +256,38 @@ func TestLessonStep(t *testing.T) {
 		}
 	}
 	wantSwept(t, conn)
+}
+
+// TestLessonPredict: the reader says what will come, hears whether that was right, and how often it was.
+func TestLessonPredict(t *testing.T) {
+	predicts := func(answers string, args ...string) string {
+		cmd := clitest.Command(t, append([]string{"lesson", "--predict", "--embedded"}, args...)...)
+		cmd.Stdin = strings.NewReader(answers)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		return lessonName.ReplaceAllString(string(out), "tea")
+	}
+	wants := func(out string, parts ...string) {
+		t.Helper()
+		wantShape(t, strings.ReplaceAll(out, "? \n", "?\n"), 100)
+		for rest := out; len(parts) > 0; parts = parts[1:] {
+			var found bool
+			if _, rest, found = strings.Cut(rest, parts[0]); !found {
+				t.Fatalf("%q is not there, or not in its place, in\n%s", parts[0], out)
+			}
+		}
+	}
+	wants(predicts("OK\nnil\n1\n\n?\nOK\n1\nOK\nB C\n", "8"),
+		"redis is there: ", "Say what will come. ?: how", "\nA → redis: SET lock:{tea} token-of-A NX PX 1800000\n  the answer? OK\n    ms", "  ✓ OK\n",
+		"A → redis: GET lock:{tea}\n  the answer? nil\n", "  ✗ \"token-of-A\", not nil\n", "  ✓ (integer) 1\n", "B → redis: ", "  the answer? \n", "  – OK\n\n✓ KEPT",
+		"Act 2: ", "(by hand: PEXPIRE)\nB → redis: ", "  the answer? ?\n  OK, or nil: the key was there; or else", "  the answer? OK\n", "C → redis: ",
+		"  the answer? OK\n  who believes then that it holds the lock? B C\n", "  ✓ OK\n  ✓ B and C believe that\n\n✗ VIOLATED",
+		"The fix: ", "\n6 of 8 answers right.\nRead: docs/learn/evolution.md#8; 3.13, 4.4 of docs/learn/articles.md. Done\nright: luascript/release.lua. "+
+			"Exercise: make exercise N=6 (Look, then delete).\nNext: lesson 9")
+	wants(predicts("OK\nq\n", "8", "9"), "✓ OK\n", "The lesson ends here, as you said.\n1 of 1 answers right.\n")
+	wants(predicts(strings.Repeat("\n", 40), "8", "9"), "\n0 of 8 answers right.\n", "LESSON 9", "\n0 of 15 answers right.\n")
 }
 
 // TestLessonStepEnds: the reader ends it with a word, with the end of the input, or with

@@ -39,26 +39,27 @@ func newReader(ctx context.Context, in io.Reader, out io.Writer) *reader {
 	return r
 }
 
-// next returns when the reader has pressed Enter, or with an error when there will be no
+// next returns when the reader has pressed Enter, with what stood before it, or with an error when there will be no
 // next step. after is what comes after the prompt then. On a terminal that takes it away
 // again, so that the diagram is whole: there is the line that the reader has ended.
-func (r *reader) next() (after string, err error) {
+func (r *reader) next() (line, after string, err error) {
 	select {
 	case line, more := <-r.lines:
-		switch strings.ToLower(strings.TrimSpace(line)) {
+		line = strings.TrimSpace(line)
+		switch strings.ToLower(line) {
 		case "q", "quit", "exit":
 			err = &enough{"The lesson ends here, as you said."}
 		}
 		switch {
 		case !more && r.terminal: // Ctrl-D ends no line
-			return "\r\x1b[K", &enough{"The lesson ends here, as the input does."}
+			return "", "\r\x1b[K", &enough{"The lesson ends here, as the input does."}
 		case !more:
-			return "\n", &enough{"The lesson ends here, as the input does."}
+			return "", "\n", &enough{"The lesson ends here, as the input does."}
 		case r.terminal:
-			return "\x1b[A\r\x1b[K", err
+			return line, "\x1b[A\r\x1b[K", err
 		}
-		return "\n", err
+		return line, "\n", err
 	case <-r.ctx.Done():
-		return "\n", context.Cause(r.ctx)
+		return "", "\n", context.Cause(r.ctx)
 	}
 }
