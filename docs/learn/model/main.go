@@ -40,6 +40,12 @@ var errNoSpin = errors.New("this needs Spin and a C compiler: apt-get install sp
 
 func main() {
 	all, own := variants, len(os.Args) > 1
+	for _, flag := range os.Args[1:] {
+		if name := regexp.MustCompile(`^-D(\w+)=\d+$`).FindStringSubmatch(flag); name == nil || !strings.Contains(model, "#ifndef "+name[1]+"\n") {
+			fmt.Fprintf(os.Stderr, "%s sets nothing: allowed are -DNAME=NUMBER with the names after #ifndef in redlock.pml\n", flag)
+			os.Exit(2)
+		}
+	}
 	if own {
 		all = []variant{{flags: strings.Join(os.Args[1:], " "), title: "Your variant"}}
 	}

@@ -23,7 +23,9 @@
 #endif
 
 #define NODES 3
+#ifndef QUORUM
 #define QUORUM (NODES / 2 + 1)
+#endif
 #define TTL 2      /* units of time */
 #define FASTER 1   /* by how much a node's clock may be */
 
@@ -114,7 +116,7 @@ inline release(n) {
 	d_step {
 		key[n] == me;
 		expire(n);
-		printf("%c releases %e's lock\n", node(n), me)
+		printf("%c deletes the key: %e releases\n", node(n), me)
 	}
 }
 

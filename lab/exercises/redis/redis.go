@@ -17,7 +17,7 @@ type Claim struct {
 	Token string // drawn for this attempt: no other has the same
 	TTL   int    // for how long the server is to keep the lock without a renewal, in milliseconds
 
-	Now     int    // what this client's own clock says, in milliseconds
+	Now     int    // what this client's own clock said when the call began, in milliseconds
 	Owner   string // who may have the lock several times
 	Permits int    // how many may hold the lock at a time
 
