@@ -11,10 +11,25 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mna/redisc"
+
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
 )
+
+// TestClustersRefused: settings that cannot be used are an error of the strategy's New.
+func TestClustersRefused(t *testing.T) {
+	for want, cluster := range map[string]*redisc.Cluster{
+		"the *redisc.Cluster is nil": nil,
+		"has no StartupNodes":        {},
+		`"b" is no address`:          {StartupNodes: []string{"a:1", "b"}},
+	} {
+		if err := New(cluster).Use(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New(%+v).Use() = %v, want an error with %q", cluster, err, want)
+		}
+	}
+}
 
 // TestRetired: a server that the cluster has no more is hung up on, whatever it was used for before.
 func TestRetired(t *testing.T) {
@@ -157,17 +172,30 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	}, "hang:1", "a:1")
 }
 
-// TestProbeCounts: Probe asks each server in use, and adds up how often they were away.
+// TestProbeCounts: Probe asks each server in use once, and adds up how often they were away. If one was, it asks for
+// the layout.
 func TestProbeCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.tell("0-8191 a:1, 8192-16383 b:1")
 		f.wantGet(t, keyOf(0))
 		f.wantGet(t, keyOf(1))
+		asked := f.masters()
+		for _, s := range asked {
+			s.users.Done()
+		}
+		if len(asked) != 2 {
+			t.Errorf("Probe asks %d times, want each of two servers once", len(asked))
+		}
 		for want := range uint64(3) {
+			f.log()
 			if got := f.Probe(t.Context(), soon()); got != want {
 				t.Errorf("Probe = %d, want %d", got, want)
 			}
+			<-time.After(askEvery)
 			synctest.Wait()
+			if asked := strings.Contains(f.log(), "CLUSTER SLOTS"); asked != (want > 0) {
+				t.Errorf("Probe = %d, and it has asked for the layout: %v", want, asked)
+			}
 			f.servers[[]string{"a:1", "b:1", "c:1"}[want]].Cut()
 			synctest.Wait()
 		}
@@ -196,9 +224,13 @@ func TestClosedForAll(t *testing.T) {
 	})
 }
 
-// TestCloseEndsAll: no connection is left, the pool's neither; what is awaited ends; a session is awaited.
+// TestCloseEndsAll: with the last user no connection is left, the pool's neither; what is awaited ends; a session is
+// awaited.
 func TestCloseEndsAll(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
+		if err := errors.Join(f.Use(), f.Use(), f.Close()); err != nil {
+			t.Error(err)
+		}
 		f.wantGet(t, "k")
 		f.ask(t)
 		goOn, ended, closed, inquired := make(chan bool), false, false, make(chan error, 1)
