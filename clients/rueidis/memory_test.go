@@ -415,10 +415,14 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 	}
 }
 
-// Probe tells of each connection that took the place of a lost one, once, and asks no more than it must.
+// Probe tells of each connection that took the place of one that was lost, or led to a replica, once, and asks no more
+// than it must.
 func TestProbeCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := newMemory(t)
+		var replicas atomic.Int32
+		m := newMemory(t, func(c *nodetest.Conn, cmd string) bool {
+			return c.ID <= int(replicas.Load()) && says("HELLO", "*2\r\n+role\r\n+replica\r\n")(c, cmd)
+		})
 		n := m.node(t)
 		wantReturns := func(what string, returns uint64, pings int) {
 			t.Helper()
@@ -438,6 +442,9 @@ func TestProbeCounts(t *testing.T) {
 		wantReturns("after a death at rest", 2, 1)
 		if m.lose(t, n); n.Probe(t.Context(), soon()) != 3 {
 			t.Error("a lost reply does not count")
+		}
+		if replicas.Store(int32(m.Dialled())); n.Probe(t.Context(), soon()) != 4 {
+			t.Error("a connection to a replica does not count")
 		}
 	})
 }
@@ -461,18 +468,25 @@ func TestDeadConnectionLeavesThePool(t *testing.T) {
 	})
 }
 
-// A replica's connections are left once a second. The Node then sends a refused command again, and does not
+// A replica's connections are left once a second. The Node then sends a refused command again, once, and does not
 // meanwhile.
 func TestReplicaIsLeftNotTooOften(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := newMemory(t, says("SET", "-READONLY x\r\n"))
+		var takes atomic.Int64 // to refuse a command
+		m := newMemory(t, func(c *nodetest.Conn, cmd string) bool {
+			if strings.HasPrefix(cmd, "SET") {
+				time.Sleep(time.Duration(takes.Load()))
+			}
+			return says("SET", "-READONLY x\r\n")(c, cmd)
+		})
 		n := m.node(t)
 		echo(t, n, "x")
 		for _, c := range []struct {
-			after time.Duration
-			asked int
-		}{{0, 2}, {0, 1}, {client.LeaveEvery - 1, 1}, {1, 2}} {
+			after, takes time.Duration
+			asked        int
+		}{{0, 0, 2}, {0, 0, 1}, {client.LeaveEvery - 1, 0, 1}, {1, 0, 2}, {client.LeaveEvery, client.LeaveEvery, 2}} {
 			time.Sleep(c.after)
+			takes.Store(int64(c.takes))
 			h, _ := nodetest.Subscribe(t, n, "c")
 			lt, asked := n.pipe.lent, m.Seen("SET")
 			_, err := n.Do(t.Context(), soon(), "SET", "k")
@@ -559,6 +573,7 @@ func TestCloseInMemory(t *testing.T) {
 			noError(t, "Close", n.Close())
 			want(t, "what was sent", receive(t, "its end", sent), strategy.ErrUnknown, strategy.ErrClosed)
 			want(t, "what was queued", receive(t, "its end", queued), strategy.ErrUnsent, strategy.ErrClosed)
+			synctest.Wait()
 			if took := time.Since(began); took > closeGrace {
 				t.Errorf("Close took %v", took)
 			}
@@ -701,11 +716,14 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			err := n.Session(ctx, soon(), "k", nil)
 			want(t, "Session of who leaves", err, strategy.ErrUnsent, cause)
+			if n.silent.Recent() {
+				t.Error("connections count as silent after a caller has left early")
+			}
 			began := time.Now()
 			err = n.Session(t.Context(), began.Add(time.Second), "k", nil)
 			want(t, "Session that is due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-			if errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-				t.Errorf("Session = %v after %v", err, time.Since(began))
+			if errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second || !n.silent.Recent() {
+				t.Errorf("Session = %v after %v, and connections count as silent: %v", err, time.Since(began), n.silent.Recent())
 			}
 			go n.Close()
 			err = n.Session(t.Context(), soon(), "k", nil)
@@ -718,6 +736,72 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 		noError(t, "Session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 		n.Close()
 	})
+}
+
+// A session whose time is over before it begins asks for no connection.
+func TestSessionTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		want(t, "Session of who has left", n.Session(ended, soon(), "k", nil), strategy.ErrUnsent, context.Canceled)
+		want(t, "Session that is due", n.Session(t.Context(), time.Now(), "k", nil), strategy.ErrUnsent, os.ErrDeadlineExceeded)
+		synctest.Wait()
+		if got := m.Dialled(); got != 1 {
+			t.Errorf("%d connections, want the client's own", got)
+		}
+	})
+}
+
+// A session that meets an old connection to what is a replica now begins on a new one. Where that leads to a replica,
+// too, the session does not begin, and asks for no more connections.
+func TestSessionAtAReplica(t *testing.T) {
+	for name, c := range map[string]struct {
+		info   string // what CLIENT INFO says; empty: as usual
+		before bool   // there was a session on the connection before
+		stays  bool   // new connections lead to a replica, too
+	}{
+		"new":                                {"", false, true},
+		"given back":                         {"", true, false},
+		"given back, CLIENT INFO is refused": {"-NOPERM x\r\n", true, false},
+		"old, and not lent before":           {"+id=7 addr=a:1 age=5\r\n", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var demoted atomic.Bool
+				m := newMemory(t, func(conn *nodetest.Conn, cmd string) bool {
+					role := "master"
+					if demoted.Load() && (c.stays || conn.ID <= 2) { // the client's own, and one more
+						role = "replica"
+					}
+					return says("HELLO", fmt.Sprintf("*4\r\n+id\r\n:%d\r\n+role\r\n+%s\r\n", conn.ID, role))(conn, cmd) ||
+						c.info != "" && says("CLIENT INFO", c.info)(conn, cmd)
+				})
+				n := m.node(t)
+				begun := 0
+				session := func() error {
+					return n.Session(t.Context(), soon(), "k", func(driver.Conn) error { begun++; return nil })
+				}
+				if c.before {
+					noError(t, "Session", session())
+					synctest.Wait()
+				}
+				demoted.Store(true)
+				begun = 0
+				err, begins, dialled := session(), 1, 3
+				if c.stays {
+					want(t, "Session", err, strategy.ErrRefused)
+					begins, dialled = 0, 2
+				} else {
+					noError(t, "Session", err)
+				}
+				if begun != begins || m.Dialled() != dialled {
+					t.Errorf("fn was called %d times, and there were %d connections, want %d, %d", begun, m.Dialled(), begins, dialled)
+				}
+			})
+		})
+	}
 }
 
 // What only raw RESP has.
