@@ -569,6 +569,7 @@ func TestCloseInMemory(t *testing.T) {
 			queued := call(n, t.Context(), soon(), "HOLD", "queued")
 			synctest.Wait()
 			dialled := m.Dialled()
+			m.Serve(func(*nodetest.Conn, []string) {}) // nor does it answer when the client closes the connection
 			began := time.Now()
 			noError(t, "Close", n.Close())
 			want(t, "what was sent", receive(t, "its end", sent), strategy.ErrUnknown, strategy.ErrClosed)
