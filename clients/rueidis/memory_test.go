@@ -253,6 +253,7 @@ func TestGreetings(t *testing.T) {
 		{info, "+addr=a:1\r\n", nil, false, driver.Unnamed},
 		{info, "+id=7 addr=a:1 laddr=\r\n", nil, true, driver.Unnamed},
 		{kill, "-NOPERM x\r\n", nil, false, "memory:1"},
+		{"HELLO", "*1\r\n+proto\r\n", nil, true, "memory:1"},
 	} {
 		t.Run(c.to+c.says, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -562,6 +563,11 @@ func TestCloseInMemory(t *testing.T) {
 				t.Errorf("%d connections are open, want the client's own", m.Open())
 			}
 		},
+		"with a subscriber": func(t *testing.T, m *memory, n *node) {
+			_, err := n.Subscribe(t.Context(), "c", func([]byte, error) { time.Sleep(time.Second) })
+			noError(t, "Subscribe", err)
+			closes(t, n, time.Second) // it has heard of the end
+		},
 		"with calls": func(t *testing.T, m *memory, n *node) {
 			echo(t, n, "x")
 			sent := call(n, t.Context(), soon(), "HOLD", "sent")
@@ -756,7 +762,7 @@ func TestSessionTooLate(t *testing.T) {
 }
 
 // A session that meets an old connection to what is a replica now begins on a new one. Where that leads to a replica,
-// too, the session does not begin, and asks for no more connections.
+// too, the session does not begin, and asks for no more connections. Subscriptions end.
 func TestSessionAtAReplica(t *testing.T) {
 	for name, c := range map[string]struct {
 		info   string // what CLIENT INFO says; empty: as usual
@@ -773,13 +779,14 @@ func TestSessionAtAReplica(t *testing.T) {
 				var demoted atomic.Bool
 				m := newMemory(t, func(conn *nodetest.Conn, cmd string) bool {
 					role := "master"
-					if demoted.Load() && (c.stays || conn.ID <= 2) { // the client's own, and one more
+					if demoted.Load() && (c.stays || conn.ID <= 3) { // the client's own, the subscription's, and one more
 						role = "replica"
 					}
 					return says("HELLO", fmt.Sprintf("*4\r\n+id\r\n:%d\r\n+role\r\n+%s\r\n", conn.ID, role))(conn, cmd) ||
 						c.info != "" && says("CLIENT INFO", c.info)(conn, cmd)
 				})
 				n := m.node(t)
+				h, _ := nodetest.Subscribe(t, n, "c")
 				begun := 0
 				session := func() error {
 					return n.Session(t.Context(), soon(), "k", func(driver.Conn) error { begun++; return nil })
@@ -790,19 +797,38 @@ func TestSessionAtAReplica(t *testing.T) {
 				}
 				demoted.Store(true)
 				begun = 0
-				err, begins, dialled := session(), 1, 3
+				err, begins, dialled := session(), 1, 4
 				if c.stays {
 					want(t, "Session", err, strategy.ErrRefused)
-					begins, dialled = 0, 2
+					begins, dialled = 0, 3
 				} else {
 					noError(t, "Session", err)
 				}
-				if begun != begins || m.Dialled() != dialled {
-					t.Errorf("fn was called %d times, and there were %d connections, want %d, %d", begun, m.Dialled(), begins, dialled)
+				want(t, "the subscription's end", receive(t, "it", h.Ends), strategy.ErrUnknown, subscription.ErrReplaced)
+				synctest.Wait()
+				if begun != begins || m.Dialled() != dialled || m.Open() != begins+1 { // that of the session is idle
+					t.Errorf("fn was called %d times, and %d of %d connections are open, want %d, %d of %d",
+						begun, m.Open(), m.Dialled(), begins, begins+1, dialled)
 				}
 			})
 		})
 	}
+}
+
+// Where a server does not tell its role, its refusal does: the session's connection is not lent again.
+func TestSessionIsRefusedByAReplica(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t, says("HELLO", "-NOPERM x\r\n"), func(c *nodetest.Conn, cmd string) bool {
+			return c.ID == 2 && says("SET", "-READONLY x\r\n")(c, cmd)
+		})
+		n := m.node(t)
+		session := func() error {
+			return n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err })
+		}
+		want(t, "SET in a session", session(), strategy.ErrRefused)
+		synctest.Wait()
+		noError(t, "SET in the next session", session())
+	})
 }
 
 // What only raw RESP has.
