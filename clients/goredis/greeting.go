@@ -32,11 +32,8 @@ func (n *node) greeted(ctx context.Context, client *redis.Client, err error) err
 func hungUp(err error) bool {
 	var op *net.OpError
 	var call *os.SyscallError
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return false
-	case errors.As(err, &op):
-		return op.Op != "dial"
+	if errors.As(err, &op) {
+		return op.Op != "dial" && !op.Timeout()
 	}
 	return errors.Is(err, io.EOF) || errors.As(err, &call)
 }

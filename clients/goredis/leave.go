@@ -148,9 +148,6 @@ func (c *call) hello(conn *redis.Conn) error {
 // TLS. The PING goes over the connection that is taken next, unless the user has set PoolFIFO; if it is not
 // answered, all at rest are closed.
 func (c *call) probeIdle() {
-	if c.client.Options().TLSConfig == nil {
-		return
-	}
 	c.n.mu.Lock()
 	last, known := c.n.answered[c.client]
 	c.n.mu.Unlock()
@@ -162,7 +159,7 @@ func (c *call) probeIdle() {
 	}
 }
 
-// answers notes that a server lives.
+// answers notes that a server lives, over TLS: see probeIdle.
 func (n *node) answers(client *redis.Client) {
 	if client.Options().TLSConfig == nil {
 		return

@@ -98,10 +98,7 @@ func (c *listener) Write(requests []*subscription.Request) (answers []error, err
 			err = c.send(severed, r)
 		}
 	}
-	if err != nil {
-		return nil, lost(err)
-	}
-	return nil, nil
+	return nil, lost(err)
 }
 
 // dial sends the first request. If that fails, go-redis does not say whether the request has left; but then no server
