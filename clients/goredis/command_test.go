@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,6 +216,27 @@ func TestSaid(t *testing.T) {
 		got := client.Discreet(lost(c.err), "s3cret")
 		if got.Error() != c.want || (c.lost || c.err == other) != errors.Is(got, c.err) {
 			t.Errorf("the node reports %v as %v, want %s", c.err, got, c.want)
+		}
+	}
+}
+
+// TestHungUp: only where the other side has ended a connection, another is made to hear why.
+func TestHungUp(t *testing.T) {
+	t.Parallel()
+	reset := os.NewSyscallError("read", syscall.ECONNRESET)
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{errors.New("ERR no"), false},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, false},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, false},
+		{&net.OpError{Op: "read", Err: reset}, true},
+		{reset, true},
+		{fmt.Errorf("greeting: %w", io.EOF), true},
+	} {
+		if got := hungUp(c.err); got != c.want {
+			t.Errorf("hungUp(%v) = %v", c.err, got)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -95,7 +96,7 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// TestCloseWaits: for a call under way.
+// TestCloseWaits: for a call under way, and until subscribers have heard of the end.
 func TestCloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -116,6 +117,14 @@ func TestCloseWaits(t *testing.T) {
 		close(let)
 		if err := await(t, "Close", closed); err != nil {
 			t.Errorf("Close = %v, want nil", err)
+		}
+
+		n, _ = inMemory(t, (*nodetest.Conn).Plain)
+		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) { time.Sleep(time.Second) })
+		redistest.Must(t, err)
+		began := time.Now()
+		if n.Close(); time.Since(began) != time.Second {
+			t.Errorf("Close took %v, want a second until the subscriber has heard", time.Since(began))
 		}
 	})
 }

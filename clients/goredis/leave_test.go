@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
@@ -115,13 +117,28 @@ func TestSilentPool(t *testing.T) {
 	}
 }
 
-// TestBrokenPool: so it is if a connection ends in the middle of a request.
+// A breaker is a limiter that lets nothing through while it is true.
+type breaker struct{ atomic.Bool }
+
+func (b *breaker) Allow() error {
+	if b.Load() {
+		return errors.New("too many failures")
+	}
+	return nil
+}
+
+func (b *breaker) ReportResult(error) {}
+
+// TestBrokenPool: so it is if a connection ends in the middle of a request, whatever the client's limiter says then.
 func TestBrokenPool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, f := inMemory(t, (*nodetest.Conn).Plain)
+		limiter := &breaker{}
+		n.to.(single).client.Options().Limiter = limiter
 		idle(t, n, 5)
-		f.Serve(old(5, func(c *nodetest.Conn, cmd []string) { c.Close() }))
+		f.Serve(old(5, func(c *nodetest.Conn, cmd []string) { limiter.Store(true); c.Close() }))
 		want(t, "SET", set(t.Context(), n, soon()), strategy.ErrUnknown)
+		limiter.Store(false)
 		if err := set(t.Context(), n, soon()); err != nil {
 			t.Errorf("the next SET = %v, want nil on a new connection", err)
 		}
@@ -134,12 +151,15 @@ func TestImpatientCaller(t *testing.T) {
 		n, f := inMemory(t, (*nodetest.Conn).Plain)
 		idle(t, n, 5)
 		f.Serve(mute)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		at := time.Now().Add(time.Millisecond)
+		ctx, cancel := context.WithDeadline(t.Context(), at)
 		defer cancel()
-		want(t, "SET", set(ctx, n, time.Now().Add(time.Second)), strategy.ErrUnknown)
-		synctest.Wait()
-		if got := f.Open(); got != 4 {
-			t.Errorf("%d connections are open, want 4: go-redis closes that of the request", got)
+		for i, ctx := range []context.Context{ctx, &boundedContext{t.Context(), at.Add(time.Millisecond)}} { // the second's timer is late
+			want(t, "SET", set(ctx, n, time.Now().Add(time.Second)), strategy.ErrUnknown)
+			synctest.Wait()
+			if got := f.Open(); got != 4-i {
+				t.Errorf("%d connections are open, want %d: go-redis closes that of the request", got, 4-i)
+			}
 		}
 	})
 }
@@ -255,20 +275,48 @@ func TestStaysReplica(t *testing.T) {
 	})
 }
 
+// TestAnswersAreForgotten: a node does not remember all masters that a cluster ever had.
+func TestAnswersAreForgotten(t *testing.T) {
+	t.Parallel()
+	o := &redis.Options{TLSConfig: &tls.Config{}, ContextTimeoutEnabled: true}
+	client := clientOf(t, o)
+	n := nodeOf(t, client)
+	for masters, want := range map[int]int{10: 11, 10_000: 1} {
+		for range masters {
+			n.answered[&redis.Client{}] = time.Now()
+		}
+		if n.answers(client); len(n.answered) != want {
+			t.Errorf("%d masters of %d are known, want %d", len(n.answered), masters+1, want)
+		}
+		clear(n.answered)
+	}
+}
+
 // TestRestOverTLS: go-redis looks whether a connection has ended, but cannot over TLS.
 func TestRestOverTLS(t *testing.T) {
-	for rest, checks := range map[time.Duration]bool{trusted: false, trusted + 1: true} {
-		t.Run(rest.String(), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		tls    *tls.Config
+		rest   time.Duration
+		checks bool
+	}{
+		"not long":    {&tls.Config{}, trusted, false},
+		"long":        {&tls.Config{}, trusted + 1, true},
+		"without TLS": {nil, trusted + 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := nodetest.NewInMemory(t, (*nodetest.Conn).Plain)
 				o := optionsOf(f)
-				o.Addr, o.TLSConfig = "127.0.0.1:1", &tls.Config{}
+				o.Addr, o.TLSConfig = "127.0.0.1:1", c.tls
 				o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return f.Dial(ctx) }
 				n := nodeOf(t, clientOf(t, o))
 				idle(t, n, 3)
-				time.Sleep(rest)
-				if err := set(t.Context(), n, soon()); err != nil || (f.Seen("PING") > 0) != checks {
-					t.Errorf("SET = %v after %d PINGs, want nil, and one: %v", err, f.Seen("PING"), checks)
+				time.Sleep(c.rest)
+				if err := set(t.Context(), n, soon()); err != nil || (f.Seen("PING") > 0) != c.checks {
+					t.Errorf("SET = %v after %d PINGs, want nil, and one: %v", err, f.Seen("PING"), c.checks)
+				}
+				if c.tls == nil {
+					return
 				}
 				f.Cut()
 				time.Sleep(trusted + 1)
