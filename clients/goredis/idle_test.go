@@ -143,3 +143,34 @@ func TestSubscribeToNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestNeverConnected: who reads hears why a connection for subscriptions was not made, and that it was closed before.
+func TestNeverConnected(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, _ := inMemory(t, (*nodetest.Conn).Plain)
+		client, why := n.to.(single).client, errors.New("nobody there")
+		client.Options().Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, why }
+		dial := func() subscription.Reader {
+			conn, err := (&listening{n}).Dial(t.Context(), &subscription.Link{Server: client})
+			redistest.Must(t, err)
+			return conn.(subscription.Reader)
+		}
+		c := dial()
+		_, written := c.Write([]*subscription.Request{{Cmd: subscription.Subscribe, Channel: "c"}})
+		_, read := c.Read(time.Second)
+		for what, err := range map[string]error{"Write": written, "Read": read} {
+			if !errors.Is(err, subscription.ErrNotSent) || !errors.Is(err, why) {
+				t.Errorf("%s = %v, want %v, and %v", what, err, subscription.ErrNotSent, why)
+			}
+		}
+		c.Close()
+		c = dial()
+		ended := make(chan error, 1)
+		go func() { _, err := c.Read(time.Second); ended <- err }()
+		synctest.Wait()
+		c.Close()
+		if err := await(t, "the end", ended); err == nil {
+			t.Error("Read = nil after Close, want an error")
+		}
+	})
+}
