@@ -150,6 +150,9 @@ func TestRedirects(t *testing.T) {
 				if strings.HasSuffix(c.a, nowhere) {
 					m.owned(addrB, nil)
 				}
+				if cmd[0] == "HELLO" {
+					t.Error("the master was asked for its role, which a redirect tells")
+				}
 				refusing(c.a, "EXISTS", "SET")(conn, cmd)
 			}, refusing(c.b, "EXISTS", "SET"))
 			return m
