@@ -120,9 +120,6 @@ func (c *listener) Write(requests []*subscription.Request) ([]error, error) {
 }
 
 func (c *listener) ask(cmds []valkey.Completed) ([]valkey.ValkeyResult, error) {
-	if len(cmds) == 0 {
-		return nil, nil
-	}
 	results, err := c.lent.ask(context.Background(), time.Now().Add(subscription.ConfirmLimit), cmds...)
 	if err != nil {
 		return nil, lost(err)
