@@ -278,8 +278,7 @@ func TestStaysReplica(t *testing.T) {
 // TestAnswersAreForgotten: a node does not remember all masters that a cluster ever had.
 func TestAnswersAreForgotten(t *testing.T) {
 	t.Parallel()
-	o := &redis.Options{TLSConfig: &tls.Config{}, ContextTimeoutEnabled: true}
-	client := clientOf(t, o)
+	client := clientOf(t, &redis.Options{TLSConfig: &tls.Config{}, ContextTimeoutEnabled: true})
 	n := nodeOf(t, client)
 	for masters, want := range map[int]int{10: 11, 10_000: 1} {
 		for range masters {
