@@ -216,6 +216,24 @@ func TestCallersLeaveABatch(t *testing.T) {
 	})
 }
 
+// A connection whose reply comes too late is not used again.
+func TestLateReply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		echo(t, n, "before")
+		lost := call(n, t.Context(), time.Now().Add(time.Millisecond), "HOLD", "k")
+		c := receive(t, "HOLD", m.held)
+		want(t, "HOLD", receive(t, "its end", lost), strategy.ErrUnknown)
+		c.Say("+OK\r\n")
+		synctest.Wait()
+		echo(t, n, "after")
+		if got := m.Dialled(); got != 3 {
+			t.Errorf("%d connections, want the client's own, the pipe's, and another", got)
+		}
+	})
+}
+
 // A connection is trusted for a second, and then asked; also one of an idle caller.
 func TestRestedConnectionIsAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {

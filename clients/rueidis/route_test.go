@@ -76,8 +76,9 @@ func TestMasterOfTheKeyIsAsked(t *testing.T) {
 		noError(t, "TIME", err)
 		_, err = n.Eval(t.Context(), soon(), script, nil)
 		noError(t, "Eval without keys", err)
-		if returns := n.Probe(t.Context(), soon()); returns != 0 {
-			t.Errorf("Probe = %d, want 0", returns)
+		asked := first.asked.Load() + second.asked.Load()
+		if returns := n.Probe(t.Context(), soon()); returns != 0 || first.asked.Load()+second.asked.Load() != asked {
+			t.Errorf("Probe = %d, want 0, and nobody asked", returns)
 		}
 		wantSeen(t, first, "PING", 0)
 		wantSeen(t, second, "PING", 0)

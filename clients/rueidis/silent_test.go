@@ -42,6 +42,11 @@ func TestSilentPool(t *testing.T) {
 			return err
 		})
 	}
+	rested := func(t *testing.T, n *node) error { // it finds the silence before it sends anything
+		time.Sleep(2 * probeAfter)
+		defer time.Sleep(2 * bringLimit)
+		return set(t, n)
+	}
 	within := func(t *testing.T, n *node) error { // the silence begins when the session has begun
 		return n.Session(t.Context(), time.Now().Add(time.Second), ofFirst, func(c driver.Conn) error {
 			_, err := c.Do("HOLD")
@@ -51,6 +56,7 @@ func TestSilentPool(t *testing.T) {
 	for name, calls := range map[string][2]func(*testing.T, *node) error{
 		"within, session":  {within, session},
 		"command, command": {set, set},
+		"rested, command":  {rested, set},
 		"command, session": {set, session},
 		"session, command": {session, set},
 		"session, session": {session, session},
