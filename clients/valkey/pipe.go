@@ -373,6 +373,9 @@ func (l *pipe) killFirst(id client.Identity) {
 func (l *pipe) unsettled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.n.Ordered() {
+		return false
+	}
 	return len(l.toKill) > 0 || slices.ContainsFunc(l.flight, func(o *op) bool { return o.abandoned })
 }
 
