@@ -122,7 +122,7 @@ func TestAnyMinority(t *testing.T) {
 	}
 }
 
-// grants counts what so many contests grant: they show something only if they grant locks. How many one of them grants is left to
+// grants counts what so many contests grant: they show something only if they grant locks. The number of one of them is left to
 // chance.
 func grants(t *testing.T, contests int32) *atomic.Int32 {
 	var n atomic.Int32

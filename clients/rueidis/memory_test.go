@@ -434,7 +434,7 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 	}
 }
 
-// Probe tells of each connection that took the place of one that was lost, or led to a replica, once, and asks no more
+// Probe tells of each connection that took the place of one that was lost, or led to a replica, once, and asks nothing more
 // than it must.
 func TestProbeCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestSilentPool(t *testing.T) {
 	for name, calls := range map[string][2]func(*testing.T, *node) error{
 		"within, session":  {within, session},
 		"command, command": {set, set},
-		"rested, command":  {rested, set},
+		"idle, command":    {rested, set},
 		"command, session": {set, session},
 		"session, command": {session, set},
 		"session, session": {session, session},
