@@ -231,6 +231,56 @@ func TestCheckLock(t *testing.T) {
 }
 
 // TestCheckClaim: a check keeps a fence for as long as a lock would.
+// scriptedOn is a protocol of scripts on a node that is told what to answer.
+type scriptedOn struct {
+	scripted
+	*told
+}
+
+func (p scriptedOn) Inspect(context.Context, driver.Claim) (strategy.Info, error) {
+	_, err := p.ask("inspect")
+	return strategy.Info{}, err
+}
+
+func (p scriptedOn) Watch(context.Context, driver.Claim, func(driver.Notification)) (func(), error) {
+	_, err := p.ask("watch")
+	return func() {}, err
+}
+
+// A protocol of scripts is checked step by step, and the first step that fails is the last.
+func TestCheckScripted(t *testing.T) {
+	t.Parallel()
+	steps := []string{"INFO", "SCRIPT", "SCRIPT", "rights", "no", "watch", "inspect"} // "no Lua" asks whether scripts may run
+	for _, fails := range []string{"INFO", "SCRIPT", "rights", "watch", "inspect", ""} {
+		n := &told{answer: func(cmd string) (any, error) {
+			switch cmd {
+			case fails:
+				return nil, unreachable()
+			case "INFO":
+				return []byte{}, nil
+			}
+			return []any{}, nil
+		}}
+		o := strategy.Options{TTL: ttl, OpTimeout: op, Key: strategy.DefaultKey, Wait: strategy.WaitNotification}
+		needed := func(c driver.Claim) []rediskit.Right {
+			return []rediskit.Right{{Key: c.Key, Commands: []string{"GET"}}}
+		}
+		err, want := rediskit.CheckScripted(bg, o, scriptedOn{told: n}, needed), steps
+		if fails == "" {
+			is(t, "CheckScripted", err)
+		} else {
+			is(t, "CheckScripted if "+fails+" fails", err, strategy.ErrUnsent)
+			want = steps[:slices.Index(steps, fails)+1]
+		}
+		var asked []string
+		for _, words := range n.asked {
+			cmd, _, _ := strings.Cut(words, " ")
+			asked = append(asked, cmd)
+		}
+		equal(t, "asked if "+fails+" fails", fmt.Sprint(asked), fmt.Sprint(want))
+	}
+}
+
 func TestCheckClaim(t *testing.T) {
 	t.Parallel()
 	key := func(name string) string { return name }

@@ -141,7 +141,11 @@ func TestCheckNodeStrictly(t *testing.T) {
 		"no answer":        {node{err: unreachable()}, []string{"refused"}},
 		"a strange answer": {node{reply: int64(1)}, []string{"redis:6379"}},
 	} {
-		saysAll(t, "CheckNodeStrictly: "+what, rediskit.CheckNodeStrictly(bg, time.Time{}, c.node), c.want...)
+		err := rediskit.CheckNodeStrictly(bg, time.Time{}, c.node)
+		saysAll(t, "CheckNodeStrictly: "+what, err, c.want...)
+		if n := strings.Count(fmt.Sprint(err), "its INFO has no "); n > 1 {
+			t.Errorf("CheckNodeStrictly: %s = %v, want one field that is missing, not %d", what, err, n)
+		}
 	}
 }
 
