@@ -231,7 +231,7 @@ func TestCheckLock(t *testing.T) {
 }
 
 // TestCheckClaim: a check keeps a fence for as long as a lock would.
-// scriptedOn is a protocol of scripts on a node that is told what to answer.
+// scriptedOn is a protocol of scripts on a node that answers what a test says.
 type scriptedOn struct {
 	scripted
 	*told
