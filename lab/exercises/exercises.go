@@ -43,7 +43,7 @@ type Exercise struct {
 var (
 	simple = []string{
 		"Exclusive", "TryDoesNotWait", "ReleaseFrees", "NamesIndependent", "ReleaseOnlyOwn", "ReleaseAfterLoss", "ReleaseAtomic",
-		"ExtendOnlyOwn", "ExtendAtomic", "Expires", "FailedTryChangesNothing", "ExtendNeverRecreates", "NoDeadlock", "ClockAhead", "ClockBehind",
+		"ExtendOnlyOwn", "ExtendAtomic", "Expires", "DeadlineIsSafe", "FailedTryChangesNothing", "ExtendRestarts", "ExtendNeverRecreates", "NoDeadlock", "ClockAhead", "ClockBehind",
 	}
 	reentrant = append(slices.Clone(simple), "Reentry", "ReentryLastRelease", "ReentryReleaseOnce")
 	voted     = []string{
@@ -94,9 +94,9 @@ func All() []Exercise {
 		},
 		{
 			Title: "A watchdog that does not look", Lesson: 10, File: "07_blind_renewal.go", lock: single{locks.BlindRenewal{}}, solution: single{solutions.BlindRenewal{}},
-			breaks: []string{"ExtendOnlyOwn", "ExtendAtomic", "FailedTryChangesNothing"},
-			Hint:   "Whose lock lasts longer after the PEXPIRE of a client that has lost it?",
-			Right:  "luascript/extend.lua",
+			breaks: []string{"ExtendOnlyOwn", "ExtendAtomic", "FailedTryChangesNothing"}, half: map[string]int{"ExtendAtomic": 6},
+			Hint:  "Whose lock lasts longer after the PEXPIRE of a client that has lost it?",
+			Right: "luascript/extend.lua",
 		},
 		{
 			Title: "Counted twice", Lesson: 12, File: "08_count_twice.go", lock: single{locks.CountTwice{}}, solution: single{solutions.CountTwice{}},

@@ -87,6 +87,9 @@ func (c call) answers(reply any) string {
 	case int64:
 		return c.done(v)
 	case []any:
+		if c.script == "extend.lua" && len(v) > 0 { // an answer for each lock that it was asked for
+			return c.answers(v[0])
+		}
 		return c.refused(v)
 	}
 	return ""

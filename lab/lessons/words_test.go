@@ -57,6 +57,8 @@ func TestWords(t *testing.T) {
 		{keys("writeback", "guard", "fence"), []string{"t:B", "7", "g", "400", "9"}, int64(1), "writeback.lua l: note fence 7", "noted"},
 		{keys("limit", many...), []string{"2", "9", "3", "c"}, int64(1), "limit.lua l: there are to be 3 permits", "set"},
 		{keys("extend"), []string{"t:A", "400"}, int64(1), "extend.lua l: t:A asks for a TTL of 400 ms from now", "renewed"},
+		{keys("extend"), []string{"t:A", "400"}, []any{int64(1)}, "extend.lua l: t:A asks for a TTL of 400 ms from now", "renewed"},
+		{keys("extend"), []string{"t:A", "400"}, []any{[]byte("t:B")}, "extend.lua l: t:A asks for a TTL of 400 ms from now", "refused: the lock is another's, t:B"},
 		{keys("release"), []string{"t:A", "c"}, []byte("t:B"), "release.lua l: t:A releases", "refused: the lock is another's, t:B"},
 		{keys("release", fair...), []string{"", "9", "t:A", "c"}, int64(1), "release.lua l: t:A releases", "released"},
 		{keys("release", many...), []string{"2", "9", "t:A", "", "c"}, int64(1), "release.lua l: t:A releases", "released"},
