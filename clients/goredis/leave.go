@@ -118,10 +118,7 @@ func (c *call) lend() (conn *redis.Conn, err error) {
 		}
 		return err
 	}
-	if errors.Is(try(), strategy.ErrUnknown) && c.ended() == nil {
-		try() // it had ended at rest, and now the others of its age are closed
-	}
-	if ofReplica(err) {
+	if ofReplica(c.question(try)) {
 		c.retry(try)
 	}
 	var failed *strategy.ServerError
@@ -129,6 +126,16 @@ func (c *call) lend() (conn *redis.Conn, err error) {
 		err = c.failed(strategy.ErrUnsent, failed.Err) // not its kind: nothing was sent but the question
 	}
 	return conn, err
+}
+
+// question asks a server something that changes nothing. If the connection had ended at rest, it asks once more: now the others
+// of its age are closed.
+func (c *call) question(ask func() error) error {
+	err := ask()
+	if errors.Is(err, strategy.ErrUnknown) && c.ended() == nil {
+		err = ask()
+	}
+	return err
 }
 
 // hello asks a server for its role. One that refuses to tell is taken for a primary.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,6 +228,28 @@ func TestSessionOfASilentMaster(t *testing.T) {
 		})
 		want(t, "Session", err, strategy.ErrUnsent)
 		wantNode(t, err, addrA)
+	})
+}
+
+// TestSessionOfARestartedMaster: a session begins on a new connection if the master hangs up on the old one when it is asked.
+func TestSessionOfARestartedMaster(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var restarted atomic.Bool
+		m := newMasters(t, func(c *nodetest.Conn, cmd []string) {
+			if restarted.Load() && c.ID == 1 {
+				c.Close()
+				return
+			}
+			c.Plain(cmd)
+		}, nil)
+		session := func() error {
+			return m.Session(t.Context(), soon(), "k", func(c driver.Conn) error { return second(c.Do("GET", "k")) })
+		}
+		redistest.Must(t, session())
+		restarted.Store(true)
+		if err := session(); err != nil {
+			t.Errorf("Session = %v, want nil on a new connection", err)
+		}
 	})
 }
 

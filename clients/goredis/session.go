@@ -60,7 +60,7 @@ func (n *node) settled(c *call, client *redis.Client, key string) (*redis.Client
 			return client, nil
 		}
 		c.client = client
-		_, err := c.run(client, "EXISTS", []any{nil, key})
+		err := c.question(func() error { _, err := c.run(client, "EXISTS", []any{nil, key}); return err })
 		var failed *strategy.ServerError
 		if !errors.As(err, &failed) {
 			return client, nil
