@@ -30,9 +30,9 @@ func named(t *testing.T, name string) Property {
 }
 
 // blind is a lock with a weakness: it releases whatever is there.
-func blind(t *testing.T) Subject {
+func blind() Subject {
 	i := slices.IndexFunc(mutants, func(x mutant) bool { return x.name == "forgets the token on release" })
-	return mutants[i].subject(t)
+	return mutants[i].subject()
 }
 
 func TestPropertiesAreWellDescribed(t *testing.T) {
@@ -53,7 +53,7 @@ func TestPropertiesAreWellDescribed(t *testing.T) {
 }
 
 func TestAWeaknessIsShown(t *testing.T) {
-	s := blind(t)
+	s := blind()
 	s.Except = map[string]string{"ReleaseOnlyOwn": "release is a plain DEL"}
 	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
 	if r.Status != Excused || r.Reason != "release is a plain DEL" {
@@ -68,7 +68,7 @@ func TestAWeaknessIsShown(t *testing.T) {
 }
 
 func TestAWeaknessThatIsNotDeclaredFails(t *testing.T) {
-	if r := Check(t.Context(), blind(t), named(t, "ReleaseOnlyOwn")); r.Status != Broken {
+	if r := Check(t.Context(), blind(), named(t, "ReleaseOnlyOwn")); r.Status != Broken {
 		t.Errorf("Check = %v, want broken", r.Status)
 	}
 }
@@ -325,20 +325,14 @@ func TestHistoriesStayReadable(t *testing.T) {
 // TestCalledOff calls each trial off at one of its first 40 requests, or, of all but one lock, at some of
 // these: it says so, and ends then, and waits for nothing that cannot come any more. The time is fake.
 func TestCalledOff(t *testing.T) {
-	gated := func(m *memory.Server, count func(Gate) Gate) Subject {
+	on := func(m *memory.Server, count func(Gate) Gate) Subject {
 		s := subjectOn(m, "memory")
-		s.OpenGated = func(o strategy.Options, g Gate) (strategy.Strategy, error) {
-			return engine.New(m.Gated(count(g)), o)
-		}
-		s.Open = func(o strategy.Options) (strategy.Strategy, error) {
-			return s.OpenGated(o, func(_ string, send func()) { send() })
-		}
-		s.OpenSkewed = func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { return s.Open(o) }
+		s.speaks(func(g Gate) driver.Protocol { return m.Gated(count(g)) })
 		return s
 	}
 	for name, subject := range map[string]func(count func(Gate) Gate) Subject{
-		"memory":    func(count func(Gate) Gate) Subject { return gated(&memory.Server{}, count) },
-		"reentrant": func(count func(Gate) Gate) Subject { return gated(&memory.Server{Reentrant: true}, count) },
+		"memory":    func(count func(Gate) Gate) Subject { return on(&memory.Server{}, count) },
+		"reentrant": func(count func(Gate) Gate) Subject { return on(&memory.Server{Reentrant: true}, count) },
 		"semaphore": func(count func(Gate) Gate) Subject {
 			m := &memory.Server{}
 			s := semaphoresOn(m, "semaphore")
@@ -366,11 +360,7 @@ func TestCalledOff(t *testing.T) {
 				return openNodes(o, counted)
 			}
 			s.Open = func(o strategy.Options) (strategy.Strategy, error) {
-				gates := make([]Gate, s.Nodes)
-				for i := range gates {
-					gates[i] = func(_ string, send func()) { send() }
-				}
-				return s.OpenNodes(o, gates)
+				return s.OpenNodes(o, slices.Repeat([]Gate{open}, s.Nodes))
 			}
 			return s
 		},

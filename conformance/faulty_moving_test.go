@@ -15,11 +15,11 @@ import (
 
 // movingMutants are locks that stay with a replica.
 var movingMutants = []mutant{
-	{name: "says what a replica says", killed: []string{"ReplicaIsLeft"}, claims: onGround(sluggish{reads: true})},
-	{name: "says what a replica says of a holder", killed: []string{"ReplicaIsLeft"}, claims: onGround(sluggish{inspects: true})},
-	{name: "sleeps while its server becomes a replica", killed: []string{"ReplicaIsLeft"}, claims: onGround(sluggish{sleeps: true})},
-	{name: "is refused by a replica for ever", killed: []string{"ReplicaIsLeft"}, claims: onGround(sluggish{stays: true})},
-	{name: "trusts a replica that it holds the lock", killed: []string{"ReplicaIsLeft"}, claims: onGround(sluggish{extends: true})},
+	odd("says what a replica says", "ReplicaIsLeft", onGround(sluggish{reads: true})),
+	odd("says what a replica says of a holder", "ReplicaIsLeft", onGround(sluggish{inspects: true})),
+	odd("sleeps while its server becomes a replica", "ReplicaIsLeft", onGround(sluggish{sleeps: true})),
+	odd("is refused by a replica for ever", "ReplicaIsLeft", onGround(sluggish{stays: true})),
+	odd("trusts a replica that it holds the lock", "ReplicaIsLeft", onGround(sluggish{extends: true})),
 }
 
 // sluggish are the faults.
@@ -27,7 +27,7 @@ type sluggish struct{ reads, inspects, sleeps, stays, extends bool }
 
 // A ground is a server with a replica, which has what the server had at the last move.
 type ground struct {
-	*memory.Server
+	memory.Server
 	mu    sync.Mutex
 	moves int
 	had   map[string]strategy.HeldError // by key
@@ -36,11 +36,13 @@ type ground struct {
 func onGround(faults sluggish) func(*Subject) {
 	return func(s *Subject) {
 		s.OpenGround = func(context.Context) (*Ground, error) {
-			g := &ground{Server: &memory.Server{}}
+			g := &ground{}
 			move := func(context.Context) error { g.move(); return nil }
 			return &Ground{
 				Open: func(o strategy.Options) (strategy.Strategy, error) {
-					return engine.New(&way{ground: g, sluggish: faults, at: g.count()}, o)
+					w := &way{to: g, sluggish: faults, at: g.count()}
+					w.faulty = faulty{memory.Shares{Gated: memory.Gated{Server: &g.Server}}, onEach(w.asks, append([]memory.Op{acquire, extend, inspect, watch}, ends...)...)}
+					return engine.New(w, o)
 				},
 				Moves: []Move{{"there", move}, {"back", move}},
 				Close: func() error { return nil },
@@ -67,126 +69,64 @@ func (g *ground) move() {
 // A way is a contender's connections to a ground. The first request after a move, or a probe, finds out that the server is a
 // replica, unless the way has a fault.
 type way struct {
-	*ground
+	faulty
 	sluggish
+	to *ground
 
-	mine     sync.Mutex
+	mu       sync.Mutex
 	at       int // the move after which it is
 	watchers []func(driver.Notification)
 }
 
 // left reports whether the way leads to the primary.
 func (w *way) left() bool {
-	w.mine.Lock()
-	defer w.mine.Unlock()
-	return w.at == w.count()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.at == w.to.count()
 }
 
 // leave makes it lead there.
 func (w *way) leave() {
-	w.mine.Lock()
-	w.at = w.count()
+	w.mu.Lock()
+	w.at = w.to.count()
 	watchers := w.watchers
 	w.watchers = nil
-	w.mine.Unlock()
+	w.mu.Unlock()
 	for _, fn := range watchers {
 		fn(driver.Notification{})
 	}
 }
 
-// asks is what each request begins with.
-func (w *way) asks() error {
-	if w.left() {
-		return nil
-	}
-	if w.stays {
-		return memory.Refused("READONLY")
-	}
-	w.leave()
-	return nil
-}
-
-// replica returns what it says of a key; nil: nothing.
-func (w *way) replica(key string) *strategy.HeldError {
-	w.ground.mu.Lock()
-	defer w.ground.mu.Unlock()
-	if held, ok := w.had[key]; ok {
-		return &held
-	}
-	return nil
-}
-
-func (w *way) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if held := w.replica(c.Key); w.reads && !w.left() && held != nil {
-		return driver.Grant{}, &strategy.HeldError{Name: c.Name, Holder: held.Holder, TTL: held.TTL}
-	}
-	if err := w.asks(); err != nil {
-		return driver.Grant{}, err
-	}
-	return w.Server.Acquire(ctx, c)
-}
-
-func (w *way) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if w.extends && !w.left() {
-		w.Evict(ctx, c.Key)
-		return driver.Grant{}, nil
-	}
-	if err := w.asks(); err != nil {
-		return driver.Grant{}, err
-	}
-	return w.Server.Extend(ctx, c)
-}
-
-func (w *way) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
-	for i, c := range cs {
-		g, err := w.Extend(ctx, c)
-		done(i, g, err)
-	}
-}
-
-func (w *way) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
-	if err := w.asks(); err != nil {
-		return driver.Outcome{}, err
-	}
-	return w.Server.Release(ctx, c)
-}
-
-func (w *way) Undo(ctx context.Context, c driver.Claim) error {
-	if err := w.asks(); err != nil {
-		return err
-	}
-	return w.Server.Undo(ctx, c)
-}
-
-func (w *way) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
-	if err := w.asks(); err != nil {
-		return driver.Outcome{}, err
-	}
-	return w.Server.ForceRelease(ctx, c)
-}
-
-func (w *way) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	if held := w.replica(c.Key); w.inspects && !w.left() && held != nil {
-		return strategy.Info{Held: true, Token: held.Holder, TTL: held.TTL}, nil
-	}
-	if err := w.asks(); err != nil {
-		return strategy.Info{}, err
-	}
-	return w.Server.Inspect(ctx, c)
-}
-
-func (w *way) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	if err := w.asks(); err != nil {
-		return nil, err
-	}
-	w.mine.Lock()
-	w.watchers = append(w.watchers, fn)
-	w.mine.Unlock()
-	return w.Server.Watch(ctx, c, func(n driver.Notification) {
-		if w.left() {
-			fn(n)
+// asks is what becomes of each request.
+func (w *way) asks(m *move) (driver.Grant, error) {
+	if !w.left() {
+		w.to.mu.Lock()
+		held, has := w.to.had[m.c.Key]
+		w.to.mu.Unlock()
+		switch {
+		case w.reads && m.op == acquire && has:
+			return driver.Grant{}, &strategy.HeldError{Name: m.c.Name, Holder: held.Holder, TTL: held.TTL}
+		case w.inspects && m.op == inspect && has:
+			m.info = strategy.Info{Held: true, Token: held.Holder, TTL: held.TTL}
+			return driver.Grant{}, nil
+		case w.extends && m.op == extend:
+			return driver.Grant{}, m.Evict(m.ctx, m.c.Key)
+		case w.stays:
+			return driver.Grant{}, memory.Refused("READONLY")
 		}
-	})
+		w.leave()
+	}
+	if hears := m.hears; m.op == watch {
+		w.mu.Lock()
+		w.watchers = append(w.watchers, hears)
+		w.mu.Unlock()
+		m.hears = func(n driver.Notification) {
+			if w.left() {
+				hears(n)
+			}
+		}
+	}
+	return m.rightly()
 }
 
 func (w *way) Probe(context.Context, time.Time) uint64 {

@@ -28,5 +28,5 @@ var quorumMutants = []mutant{
 // quorumMutant is a quorum lock on n servers, judged where time is fake: some faults
 // show only while all keep step.
 func quorumMutant(name string, n int, m mistakes, killed ...string) mutant {
-	return mutant{name: name, killed: killed, claims: func(s *Subject) { *s = quorumSubject(name, n, 0, m) }}
+	return mutant{name, killed, func() Subject { return quorumSubject(name, n, 0, m) }}
 }

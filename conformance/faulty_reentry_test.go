@@ -2,251 +2,157 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"sync"
-	"testing"
-	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// first reports whether token is the first hold of key, and whether there are others.
-func first(p memory.Gated, key, token string) (first, several bool) {
-	p.Change(key, func(l *memory.Lock) { first, several = l.Holds[0].Token == token, len(l.Holds) > 1 })
+// first reports whether the claim's token is the first hold of its key, and whether there are others.
+func (m *move) first() (first, several bool) {
+	m.Change(m.c.Key, func(l *memory.Lock) { first, several = l.Holds[0].Token == m.c.Token, len(l.Holds) > 1 })
 	return first, several
 }
 
-// onAcquire makes f change what an Acquire was given.
-func onAcquire(f func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error)) func(*testing.T) moves {
-	return always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-		g, err := p.Acquire(ctx, c)
-		return f(p, c, g, err)
-	}})
+// countAll makes the server count the claim's TTL for all holds, when the move is made.
+func countAll(m *move) (driver.Grant, error) {
+	g, err := m.rightly()
+	if err == nil {
+		m.count()
+	}
+	return g, err
 }
 
-// onRelease makes f decide what a Release does.
-func onRelease(f func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error) func(*testing.T) moves {
-	return always(moves{release: f})
+// releasing frees the lock with a hold that is the first of several, or that is not.
+func releasing(outer bool) faults {
+	return onEnd(func(m *move) error {
+		first, several := m.first()
+		err := m.right()
+		if first == outer && several {
+			m.Evict(m.ctx, m.c.Key)
+		}
+		return err
+	})
 }
 
 // reentryMutants are faults of locks that their owner may acquire again.
-var reentryMutants = reentrantly([]mutant{
-	{
-		name: "fence rises on re-entry", killed: []string{"ReentryFence"},
-		moves: onAcquire(func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
-			if first, _ := first(p, c.Key, c.Token); !first && err == nil {
-				g.Fence++ // Redisson
+var reentryMutants = []mutant{
+	owned("fence rises on re-entry", "ReentryFence", on(acquire, func(m *move) (driver.Grant, error) {
+		g, err := m.rightly()
+		if first, _ := m.first(); !first && err == nil {
+			g.Fence++ // Redisson
+		}
+		return g, err
+	})),
+	ownedOf("fence is the owner's for ever", "ReentryFence", func() faults {
+		var fences sync.Map
+		return on(acquire, func(m *move) (driver.Grant, error) {
+			g, err := m.rightly()
+			if err == nil {
+				f, _ := fences.LoadOrStore(m.c.Owner, g.Fence)
+				g.Fence = f.(uint64)
 			}
 			return g, err
-		}),
-	},
-	{
-		name: "fence is the owner's for ever", killed: []string{"ReentryFence"},
-		moves: func(*testing.T) moves {
-			var fences sync.Map
-			return moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-				g, err := p.Acquire(ctx, c)
-				if err == nil {
-					f, _ := fences.LoadOrStore(c.Owner, g.Fence)
-					g.Fence = f.(uint64)
+		})
+	}),
+	owned("any name gets in", "ReentryByOwner ReentryAfterLoss", on(acquire, func(m *move) (driver.Grant, error) {
+		if m.c.Owner != m.c.Token {
+			m.Change(m.c.Key, func(l *memory.Lock) { m.c.Owner = l.Owner })
+		}
+		return m.rightly()
+	})),
+	owned("holder is called by its token", "ReentryByOwner", on(acquire, func(m *move) (driver.Grant, error) {
+		g, err := m.rightly()
+		var held *strategy.HeldError
+		if errors.As(err, &held) {
+			held.Holder = m.holder()
+		}
+		return g, err
+	})),
+	owned("all who have no name are one", "ReentryUnnamed", on(acquire, func(m *move) (driver.Grant, error) {
+		if m.c.Owner == m.c.Token {
+			m.c.Owner = "nobody"
+		}
+		return m.rightly()
+	})),
+	owned("counts holders, not holds", "ReentryCount", on(inspect, func(m *move) (driver.Grant, error) {
+		err := m.right()
+		m.info.Holds = min(m.info.Holds, 1)
+		return driver.Grant{}, err
+	})),
+	owned("inner release frees", "Reentry ReentryLastRelease ReentryByContext ReentryRenewal ReentryWakes", releasing(false)),
+	owned("outer release ends inner", "ReentryLastRelease ReentryRenewal", releasing(true)),
+	owned("retry of a release ends another hold", "ReentryReleaseOnce", onEnd(func(m *move) (err error) {
+		m.Gate("HINCRBY -1", func() {
+			m.Change(m.c.Key, func(l *memory.Lock) {
+				if l.Owner == m.c.Owner && l.Hold(m.c.Token) == nil {
+					m.c.Token = l.Holds[0].Token
 				}
-				return g, err
-			}}
-		},
-	},
-	{
-		name: "any name gets in", killed: []string{"ReentryByOwner", "ReentryAfterLoss"},
-		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-			if c.Owner != c.Token {
-				p.Change(c.Key, func(l *memory.Lock) { c.Owner = l.Owner })
-			}
-			return p.Acquire(ctx, c)
-		}}),
-	},
-	{
-		name: "holder is called by its token", killed: []string{"ReentryByOwner"},
-		moves: onAcquire(func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
-			var held *strategy.HeldError
-			if errors.As(err, &held) {
-				held.Holder = p.At(c.Key)
-			}
-			return g, err
-		}),
-	},
-	{
-		name: "all who have no name are one", killed: []string{"ReentryUnnamed"},
-		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-			if c.Owner == c.Token {
-				c.Owner = "nobody"
-			}
-			return p.Acquire(ctx, c)
-		}}),
-	},
-	{
-		name: "counts holders, not holds", killed: []string{"ReentryCount"},
-		moves: always(moves{inspect: func(p memory.Gated, ctx context.Context, c driver.Claim) (strategy.Info, error) {
-			info, err := p.Inspect(ctx, c)
-			info.Holds = min(info.Holds, 1)
-			return info, err
-		}}),
-	},
-	{
-		name: "inner release frees", killed: []string{"Reentry", "ReentryLastRelease", "ReentryByContext", "ReentryRenewal", "ReentryWakes"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			first, several := first(p, c.Key, c.Token)
-			err := p.Finish(ctx, op, c)
-			if !first && several {
-				p.Evict(ctx, c.Key)
-			}
-			return err
-		}),
-	},
-	{
-		name: "outer release ends inner", killed: []string{"ReentryLastRelease", "ReentryRenewal"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			first, several := first(p, c.Key, c.Token)
-			err := p.Finish(ctx, op, c)
-			if first && several {
-				p.Evict(ctx, c.Key)
-			}
-			return err
-		}),
-	},
-	{
-		name: "retry of a release ends another hold", killed: []string{"ReentryReleaseOnce"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) (err error) {
-			p.Gate("HINCRBY -1", func() {
-				p.Change(c.Key, func(l *memory.Lock) {
-					if l.Owner == c.Owner && l.Hold(c.Token) == nil {
-						c.Token = l.Holds[0].Token
-					}
-				})
-				err = p.Server.Finish(ctx, op, c)
 			})
-			return err
-		}),
-	},
-	{
-		name: "retry of an acquire counts twice", killed: []string{"ReentryReleaseOnce"},
-		moves: always(moves{acquire: func(p memory.Gated, ctx context.Context, c driver.Claim) (g driver.Grant, err error) {
-			p.Gate("HINCRBY", func() {
-				sent := c
-				p.Change(c.Key, func(l *memory.Lock) {
-					if l.Hold(c.Token) != nil {
-						sent.Token += "'"
-					}
-				})
-				g, err = p.Server.Acquire(ctx, sent)
+			err = m.Server.Finish(m.ctx, m.op, m.c)
+		})
+		return err
+	})),
+	owned("retry of an acquire counts twice", "ReentryReleaseOnce", on(acquire, func(m *move) (g driver.Grant, err error) {
+		m.Gate("HINCRBY", func() {
+			sent := m.c
+			m.Change(m.c.Key, func(l *memory.Lock) {
+				if l.Hold(m.c.Token) != nil {
+					sent.Token += "'"
+				}
 			})
-			return g, err
-		}}),
-	},
-	{
-		name: "re-entry sets the TTL of all", killed: []string{"ReentryOwnTTL"},
-		moves: onAcquire(func(p memory.Gated, c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
-			if err == nil {
-				p.Count(c.Key, time.Now().Add(c.TTL))
+			g, err = m.Server.Acquire(m.ctx, sent)
+		})
+		return g, err
+	})),
+	owned("re-entry sets the TTL of all", "ReentryOwnTTL", on(acquire, countAll)),
+	owned("inner release resets the TTL to its own", "ReentryOwnTTL", onEach(countAll, ends...)),
+	owned("renewal is the owner's, and so the dead are kept alive", "ReentryDeadHold", on(extend, countAll)),
+	ownedOf("watchdog stops at inner release", "ReentryRenewal", func() faults {
+		var stopped sync.Map
+		return on(extend, func(m *move) (driver.Grant, error) {
+			if _, yes := stopped.Load(m.c.Key + m.c.Owner); yes {
+				return driver.Grant{}, nil
 			}
-			return g, err
-		}),
-	},
-	{
-		name: "inner release resets the TTL to its own", killed: []string{"ReentryOwnTTL"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			err := p.Finish(ctx, op, c)
-			if err == nil {
-				p.Count(c.Key, time.Now().Add(c.TTL))
-			}
-			return err
-		}),
-	},
-	{
-		name: "watchdog stops at inner release", killed: []string{"ReentryRenewal"},
-		moves: func(*testing.T) moves {
-			var stopped sync.Map
-			return moves{
-				extend: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-					if _, yes := stopped.Load(c.Key + c.Owner); yes {
-						return driver.Grant{}, nil
-					}
-					return p.Extend(ctx, c)
-				},
-				release: func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-					stopped.Store(c.Key+c.Owner, true)
-					return p.Finish(ctx, op, c)
-				},
-			}
-		},
-	},
-	{
-		name: "renewal is the owner's, and so the dead are kept alive", killed: []string{"ReentryDeadHold"},
-		moves: always(moves{extend: func(p memory.Gated, ctx context.Context, c driver.Claim) (driver.Grant, error) {
-			g, err := p.Extend(ctx, c)
-			if err == nil {
-				p.Count(c.Key, time.Now().Add(c.TTL))
-			}
-			return g, err
-		}}),
-	},
-	{
-		name: "tells of inner releases", killed: []string{"ReentryWakes"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			err := p.Finish(ctx, op, c)
-			p.Tell(c.Key, driver.Notification{Holder: c.Owner})
-			return err
-		}),
-	},
-	{
-		name: "an operator ends one hold", killed: []string{"ReentryForce"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			if op == memory.OpForceRelease {
-				op = memory.OpRelease
-			}
-			return p.Finish(ctx, op, c)
-		}),
-	},
-	{
-		name: "an operator ends a later tenure", killed: []string{"ReentryForce"},
-		moves: onRelease(func(p memory.Gated, ctx context.Context, op memory.Op, c driver.Claim) error {
-			if op == memory.OpForceRelease {
-				p.Change(c.Key, func(l *memory.Lock) { c.Grant.Fence = l.Fence })
-			}
-			return p.Finish(ctx, op, c)
-		}),
-	},
-	{
-		name: "who adopts one hold takes all", killed: []string{"ReentryAdopt"},
-		moves: always(moves{adopt: func(p memory.Gated, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-			g, err := p.Adopt(ctx, c, from)
-			if err == nil {
-				p.Change(c.Key, func(l *memory.Lock) { l.Owner = c.Owner })
-				g.Owner = c.Owner
-			}
-			return g, err
-		}}),
-	},
-	{
-		name: "who adopts the only hold stays a guest", killed: []string{"ReentryAdopt"},
-		moves: always(moves{adopt: func(p memory.Gated, ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-			var owner string
-			p.Change(c.Key, func(l *memory.Lock) { owner = l.Owner })
-			g, err := p.Adopt(ctx, c, from)
-			if err == nil {
-				p.Change(c.Key, func(l *memory.Lock) { l.Owner = owner })
-				g.Owner = owner
-			}
-			return g, err
-		}}),
-	},
-})
+			return m.rightly()
+		}).and(onEnd(func(m *move) error {
+			stopped.Store(m.c.Key+m.c.Owner, true)
+			return m.right()
+		}))
+	}),
+	owned("tells of inner releases", "ReentryWakes", onEnd(func(m *move) error {
+		err := m.right()
+		m.Tell(m.c.Key, driver.Notification{Holder: m.c.Owner})
+		return err
+	})),
+	owned("an operator ends one hold", "ReentryForce", onEnd(func(m *move) error {
+		if m.op == memory.OpForceRelease {
+			m.op = memory.OpRelease
+		}
+		return m.right()
+	})),
+	owned("an operator ends a later tenure", "ReentryForce", onEnd(func(m *move) error {
+		if m.op == memory.OpForceRelease {
+			m.Change(m.c.Key, func(l *memory.Lock) { m.c.Grant.Fence = l.Fence })
+		}
+		return m.right()
+	})),
+	owned("who adopts one hold takes all", "ReentryAdopt", adoptedBy(func(c driver.Claim, _ string) string { return c.Owner })),
+	owned("who adopts the only hold stays a guest", "ReentryAdopt", adoptedBy(func(_ driver.Claim, before string) string { return before })),
+}
 
-// reentrantly makes the mutants' server grant owners their lock again.
-func reentrantly(ms []mutant) []mutant {
-	for i := range ms {
-		ms[i].reenters = true
-	}
-	return ms
+// adoptedBy has who says own the lock after an adoption. before owned it.
+func adoptedBy(who func(c driver.Claim, before string) string) faults {
+	return on(adopt, func(m *move) (driver.Grant, error) {
+		var owner string
+		m.Change(m.c.Key, func(l *memory.Lock) { owner = who(m.c, l.Owner) })
+		g, err := m.rightly()
+		if err == nil {
+			m.Change(m.c.Key, func(l *memory.Lock) { l.Owner = owner })
+			g.Owner = owner
+		}
+		return g, err
+	})
 }

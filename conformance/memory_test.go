@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
@@ -15,14 +16,8 @@ import (
 
 // subjectOn is a server in memory as the suite sees it.
 func subjectOn(m *memory.Server, name string) Subject {
-	open := func(o strategy.Options) (strategy.Strategy, error) { return engine.New(m, o) }
 	s := Subject{
-		Name:      name,
-		Open:      open,
-		OpenGated: func(o strategy.Options, g Gate) (strategy.Strategy, error) { return engine.New(m.Gated(g), o) },
-		OpenSkewed: func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) {
-			return open(o) // a contender's clock is of no account
-		},
+		Name:  name,
 		Evict: m.Evict,
 		BreakWatches: func(context.Context, string) error {
 			m.BreakWatches()
@@ -35,13 +30,26 @@ func subjectOn(m *memory.Server, name string) Subject {
 		Fenced:    true,
 		Fair:      true,
 	}
+	s.speaks(func(g Gate) driver.Protocol { return m.Gated(g) })
 	onGround(sluggish{})(&s)
 	return s
 }
 
+// speaks has contenders lock by that protocol, on which their clocks have no effect.
+func (s *Subject) speaks(protocol func(Gate) driver.Protocol) {
+	s.opens(func(o strategy.Options, g Gate) (strategy.Strategy, error) { return engine.New(protocol(g), o) })
+}
+
+func (s *Subject) opens(gated func(strategy.Options, Gate) (strategy.Strategy, error)) {
+	s.OpenGated = gated
+	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return gated(o, open) }
+	s.OpenSkewed = func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { return gated(o, open) }
+}
+
 // semaphoresOn is a server in memory of semaphores as the suite sees it.
 func semaphoresOn(m *memory.Server, name string) Subject {
-	s := severalOn(m, name, func(o strategy.Options, g Gate) (strategy.Strategy, error) {
+	s := subjectOn(m, name)
+	s.opens(func(o strategy.Options, g Gate) (strategy.Strategy, error) {
 		return memory.NewSemaphore(m.Shares(g, 1), o)
 	})
 	s.OpenPermits = m.Semaphore
@@ -50,19 +58,11 @@ func semaphoresOn(m *memory.Server, name string) Subject {
 
 // readWritersOn is one of locks to read and to write as the suite sees it.
 func readWritersOn(m *memory.Server, name string) Subject {
-	s := severalOn(m, name, func(o strategy.Options, g Gate) (strategy.Strategy, error) {
+	s := subjectOn(m, name)
+	s.opens(func(o strategy.Options, g Gate) (strategy.Strategy, error) {
 		return memory.NewReadWriter(m.Shares(g, 0), o)
 	})
 	s.OpenRW = m.ReadWriter
-	return s
-}
-
-// severalOn is one of locks that several may hold, which open opens.
-func severalOn(m *memory.Server, name string, gated func(strategy.Options, Gate) (strategy.Strategy, error)) Subject {
-	s := subjectOn(m, name)
-	s.OpenGated = gated
-	s.Open = func(o strategy.Options) (strategy.Strategy, error) { return gated(o, open) }
-	s.OpenSkewed = func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) { return s.Open(o) }
 	return s
 }
 

@@ -584,11 +584,7 @@ func quorumSubject(name string, n, down int, m mistakes) Subject {
 	return Subject{
 		Name: name,
 		Open: func(o strategy.Options) (strategy.Strategy, error) {
-			gates := make([]Gate, n)
-			for i := range gates {
-				gates[i] = func(_ string, send func()) { send() }
-			}
-			return openNodes(o, gates)
+			return openNodes(o, slices.Repeat([]Gate{open}, n))
 		},
 		Nodes:     n,
 		Down:      down,
