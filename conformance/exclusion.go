@@ -30,14 +30,8 @@ func exclusion() []Property {
 			check: func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				a.try().want(nil, "the lock is free")
-				answered := make(chan call, 1)
-				go func() { answered <- b.try() }()
-				select {
-				case k := <-answered:
-					k.want(strategy.ErrHeld, "A holds the lock")
-				case <-t.late(t.patience):
-					t.failf("B.TryAcquire() has not returned after %v, want ErrHeld: A holds the lock", t.patience)
-				}
+				const why = "A holds the lock"
+				await(t, aside(b.try), t.patience, "B.TryAcquire() has not returned after %v, want ErrHeld: %s", t.patience, why).want(strategy.ErrHeld, why)
 			},
 		},
 		{

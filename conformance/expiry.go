@@ -49,7 +49,7 @@ func expiry() []Property {
 					send()
 					t.pause(t.ttl / 3) // far more than the drift that a deadline is shortened by
 				}
-				a.requests.each(slow)
+				a.each(slow)
 				h := a.try().want(nil, "the lock is free")
 				if late := h.lease.Deadline().Sub(sent().Add(a.o.TTL)); late > 0 {
 					t.failf("Deadline() is %v after the TTL that began when the request was sent, want before", late)
@@ -65,12 +65,12 @@ func expiry() []Property {
 			Clause: "A grant that arrives after its own deadline is an error, not a lease.",
 			check: func(t *trial) {
 				a := t.gated("A", strategy.Options{TTL: 50 * time.Millisecond, OpTimeout: 40 * time.Millisecond})
-				a.requests.each(func(_ int, send func()) {
+				a.each(func(_ int, send func()) {
 					send()
 					t.pause(2 * a.o.TTL)
 				})
 				k := a.try()
-				a.requests.each(nil)
+				a.each(nil)
 				if k.err == nil {
 					t.failf("%s = <nil>, %v after it was asked for a lock of %v, want an error", k.text, k.elapsed, a.o.TTL)
 				}
@@ -201,7 +201,7 @@ func (t *trial) dieAfter(k int, b *contender) (alive bool) {
 	name := fmt.Sprintf("%s/%d", t.name, k)
 	a := t.gated("A", t.brief()).on(name)
 	died, revive := make(chan struct{}), make(chan struct{})
-	a.requests.each(func(i int, send func()) {
+	a.each(func(i int, send func()) {
 		if i == k+1 {
 			close(died)
 		}
@@ -210,8 +210,7 @@ func (t *trial) dieAfter(k int, b *contender) (alive bool) {
 		}
 		send()
 	})
-	acquired := make(chan call, 1)
-	go func() { acquired <- a.try() }()
+	acquired := aside(a.try)
 	defer func() { close(revive) }()
 	select {
 	case <-died:

@@ -105,11 +105,7 @@ func (t *trial) forgedNextTo(a, b *contender, why string) {
 			}
 			got := waiter.k.hold
 			got.lease.KeepAlive(0) //nolint:errcheck // it may be lost already
-			select {
-			case <-got.lease.Lost():
-			case <-t.late(direct + direct/2):
-				t.failf("B holds next to A after %v, by a message, want %v at most", time.Since(got.got), direct)
-			}
+			await(t, got.lease.Lost(), direct+direct/2, "B holds next to A for %v and longer, by a message, want %v at most", direct+direct/2, direct)
 			got.err().want(strategy.ErrLost, "A holds the lock")
 		}
 	}

@@ -3,7 +3,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -35,15 +34,10 @@ func noAnswer() []Property {
 					text string
 					move func() call
 				}{{"TryAcquire()", other.try}, {"Extend()", h.extend}, {"Inspect()", inspect}, {"Adopt()", adopt}, {"Release()", h.release}} {
-					ended := make(chan call, 1)
-					go func() { ended <- x.move() }()
-					select {
-					case k := <-ended:
-						if k.err == nil || errors.Is(k.err, strategy.ErrHeld) || errors.Is(k.err, strategy.ErrLost) {
-							t.failf("%s = %w, want an error that claims nothing: no server has answered", k.text, orNil{k.err})
-						}
-					case <-t.late(o.OpTimeout + t.patience):
-						t.failf("A.%s has not returned %v after its time-out of %v, want an error: no server answers", x.text, t.patience, o.OpTimeout)
+					k := await(t, aside(x.move), o.OpTimeout+t.patience,
+						"A.%s has not returned %v after its time-out of %v, want an error: no server answers", x.text, t.patience, o.OpTimeout)
+					if k.err == nil || errors.Is(k.err, strategy.ErrHeld) || errors.Is(k.err, strategy.ErrLost) {
+						t.failf("%s = %w, want an error that claims nothing: no server has answered", k.text, orNil{k.err})
 					}
 				}
 			},
@@ -57,18 +51,10 @@ func noAnswer() []Property {
 				h := a.try().want(nil, "the lock is free")
 				line := newQueue(a, 2, t.ttl) // for so long that the first does not hand over to the second
 				h.release().want(nil, "A holds the lock")
-				select {
-				case first := <-line.calls:
-					first.k.want(nil, "its turn comes")
-				case <-t.late(t.patience):
-					t.failf("after %v no waiter has had the lock, want the first", t.patience)
-				}
-				defer a.holdUp().melt() // before the first releases: if the time is too short, the trial is less severe
-				select {
-				case <-line.ended: // in time, or before it was held up
-				case <-t.late(t.ttl + o.OpTimeout + t.patience):
-					t.failf("A.Release() number 1 has not returned %v after its time-out of %v, want an error: no server answers", t.patience, o.OpTimeout)
-				}
+				await(t, line.calls, t.patience, "after %v no waiter has had the lock, want the first", t.patience).k.want(nil, "its turn comes")
+				defer a.holdUp().melt()                            // before the first releases: if the time is too short, the trial is less severe
+				await(t, line.ended, t.ttl+o.OpTimeout+t.patience, // in time, or before it was held up
+					"A.Release() number 1 has not returned %v after its time-out of %v, want an error: no server answers", t.patience, o.OpTimeout)
 			},
 		},
 		{
@@ -108,11 +94,10 @@ func noAnswer() []Property {
 				h := a.try().want(nil, "the lock is free")
 				t.sleep(t.ttl / 2)
 				late := a.holdUp()
-				extended := make(chan call, 1)
-				go func() { extended <- h.extend() }()
+				extended := aside(h.extend)
 				t.eventually("A sends its extension", func() bool {
 					t.unlessLapsed(h)
-					return late.caught.Load() > 0
+					return late.holds() > 0
 				})
 				t.sleep(t.ttl / 20)     // of several servers, to all
 				defer a.holdUp().melt() // then A dies: it undoes nothing
@@ -133,28 +118,23 @@ func (t *trial) withoutAnswer(k int) (asks bool) {
 	h := a.try().want(nil, "the lock is free")
 	caught, over := make(chan struct{}), make(chan struct{})
 	defer close(over)
-	b.requests.each(func(i int, send func()) {
+	b.each(func(i int, send func()) {
 		if i == k {
 			close(caught)
 			<-over // then its caller waits no longer
 		}
 		send()
 	})
-	ended := make(chan call, 1)
-	go func() { ended <- b.acquire() }()
+	ended := aside(b.acquire)
 	select {
 	case <-caught:
 		asks = true
 	case <-t.late(t.ttl): // it makes no more requests, and waits
 	}
 	h.release().want(nil, "A holds the lock")
-	select {
-	case got := <-ended:
-		if errors.Is(got.err, strategy.ErrHeld) || errors.Is(got.err, strategy.ErrLost) {
-			t.failf("%s = %w, though its request %d got no answer and A has released, want the lock, or an error that claims nothing", got.text, got.err, k)
-		}
-	case <-t.late(b.o.OpTimeout + 2*t.patience):
-		t.failf("B.Acquire() has not returned, though its request %d got no answer and A has released, want the lock, or an error that claims nothing", k)
+	const want = ", though its request %d got no answer and A has released, want the lock, or an error that claims nothing"
+	if got := await(t, ended, b.o.OpTimeout+2*t.patience, "B.Acquire() has not returned"+want, k); errors.Is(got.err, strategy.ErrHeld) || errors.Is(got.err, strategy.ErrLost) {
+		t.failf("%s = %w"+want, got.text, got.err, k)
 	}
 	return asks
 }
@@ -165,41 +145,4 @@ func (t *trial) hasty() strategy.Options {
 	o := t.patient()
 	o.OpTimeout = t.ttl / 2
 	return o
-}
-
-// A holdUp is a network that delivers late.
-type holdUp struct {
-	c      *contender
-	melts  chan struct{}
-	until  time.Time    // what is sent later is not held up; zero: it is
-	caught atomic.Int32 // requests held up
-	under  atomic.Int32 // of these, what has not arrived
-}
-
-// holdUp holds up all that the contender asks, until it melts.
-func (c *contender) holdUp() *holdUp {
-	u := &holdUp{c: c, melts: make(chan struct{})}
-	c.requests.each(func(_ int, send func()) {
-		if isClosed(u.melts) || !u.until.IsZero() && !time.Now().Before(u.until) {
-			send()
-			return
-		}
-		u.caught.Add(1)
-		u.under.Add(1)
-		defer u.under.Add(-1)
-		select {
-		case <-u.melts:
-			send()
-		case <-c.t.ctx.Done():
-		}
-	})
-	c.t.rec.add("%s's requests are held up", c.who)
-	return u
-}
-
-// melt lets what was held up arrive, and returns when it has. It holds up nothing more.
-func (u *holdUp) melt() {
-	close(u.melts)
-	u.c.t.rec.add("what was held up arrives")
-	u.c.t.eventually("what was held up has arrived", func() bool { return u.under.Load() == 0 })
 }

@@ -149,12 +149,9 @@ func ownership() []Property {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				first := a.try().want(nil, "the lock is free")
 				seen := c.inspect()
-				force := func() call {
-					return c.do("ForceRelease(A's)", func() (strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
-				}
-				force().want(nil, "A holds the lock")
+				c.force(seen).want(nil, "A holds the lock")
 				second := b.try().want(nil, "A's lock was taken away")
-				force().want(strategy.ErrLost, "A does not hold the lock any more")
+				c.force(seen).want(strategy.ErrLost, "A does not hold the lock any more")
 				c.try().want(strategy.ErrHeld, "B holds the lock, and nobody forced B")
 				first.release().want(strategy.ErrLost, "A's lock was taken away")
 				second.release().want(nil, "B holds the lock")
@@ -206,7 +203,7 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	over := make(chan struct{})
 	overdue := false // it was over without the k-th request, and only later than expected
 	t.relies(t.ttl / 8)
-	a.requests.each(func(_ int, send func()) {
+	a.each(func(_ int, send func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if passed++; !ended && passed == k && (k == 1 || !within(over, t.ttl)) {
@@ -218,7 +215,7 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	})
 	move()
 	close(over)
-	a.requests.each(nil)
+	a.each(nil)
 	mu.Lock() // what has begun inside the move is brought to its end
 	defer mu.Unlock()
 	ended = true // a request of a trial that was called off may still come
@@ -238,6 +235,11 @@ func within(ch <-chan struct{}, d time.Duration) bool {
 	case <-timer.C:
 		return false
 	}
+}
+
+// force is ForceRelease from a holder that was seen.
+func (c *contender) force(seen strategy.Info) call {
+	return c.do("ForceRelease(A's)", func() (strategy.Lease, error) { return nil, c.s.ForceRelease(c.t.ctx, seen) })
 }
 
 // inspect is Inspect of the contender's lock.

@@ -153,10 +153,10 @@ func queueing() []Property {
 				b.queues(1, h)
 				c.queues(2, h)
 				defer c.holdUp().melt()
-				asked := b.requests.count()
+				asked := b.requests()
 				t.eventually("B asks again, and has the answer", func() bool {
 					t.unlessLapsed(h)
-					return b.requests.count() > asked+1
+					return b.requests() > asked+1
 				})
 				queue := d.inspect().Queue
 				if t.unlessLapsed(h); len(queue) != 2 || !strings.HasSuffix(queue[0], ":B") {
@@ -235,20 +235,10 @@ func queueing() []Property {
 				h := a.try().want(nil, "the lock is free")
 				b.queues(1)
 				next := c.queues(2)
-				thaw := make(chan struct{})
-				defer close(thaw)
-				b.requests.each(func(_ int, send func()) {
-					<-thaw // which nobody waits for
-					send()
-				})
-				t.rec.add("B is cut off from the servers")
+				defer b.holdUp().melt()
 				h.release().want(nil, "A holds the lock")
 				limit := driver.SuccessorTTL(a.o.TTL) + t.patience
-				select {
-				case <-next.done:
-				case <-t.late(limit):
-					t.failf("C.Acquire() has not returned %v after the release, want the lock: B, before it, is dead", limit)
-				}
+				await(t, next.done, limit, "C.Acquire() has not returned %v after the release, want the lock: B, before it, is dead", limit)
 				next.k.want(nil, "B is dead").release().want(nil, "C holds the lock")
 			},
 		},
@@ -273,14 +263,9 @@ func queueing() []Property {
 					}
 					last = fence
 				}
-				limit := t.late(t.patience)
-				for i := range n {
-					select {
-					case got := <-queue.calls: // in the order in which they held it
-						look(got.k.want(nil, "its turn comes").lease)
-					case <-limit:
-						t.failf("after %v %d waiters have had the lock, want all %d", t.patience, i, n)
-					}
+				for i := range n { // in the order in which they held it
+					got := await(t, queue.calls, t.patience, "after %v %d waiters have had the lock, want all %d", t.patience, i, n)
+					look(got.k.want(nil, "its turn comes").lease)
 				}
 				queue.all.Wait()
 				look(c.try().want(nil, "all have released").lease)

@@ -3,7 +3,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,15 +112,9 @@ func quorum() []Property {
 				hung := s.first(s.spare)
 				a := t.linked("A", t.patient())
 				frost := a.freeze(hung)
-				answered := make(chan call, 1)
-				go func() { answered <- a.try() }()
-				var h *hold
-				select {
-				case k := <-answered:
-					h = k.mustBe(nil, "the lock is free, and a majority answers")
-				case <-t.late(t.patience / 2): // of the operation time-out, which is all of it
-					t.failf("A.TryAcquire() has not returned after %v, want <nil>: a majority has answered", t.patience/2)
-				}
+				half := t.patience / 2 // of the operation time-out, which is all of it
+				h := await(t, aside(a.try), half, "A.TryAcquire() has not returned after %v, want <nil>: a majority has answered", half).
+					mustBe(nil, "the lock is free, and a majority answers")
 				frost.melt()
 				h.release().mustBe(nil, "A holds the lock")
 
@@ -154,7 +147,7 @@ func quorum() []Property {
 				} {
 					a, b := t.linked("A", o).on(t.sub(i)), t.linked("B", t.lasting()).on(t.sub(i))
 					asked := time.Now()
-					a.links.once(s.first(s.up), func(_ int, send func()) {
+					a.net.once(s.first(s.up), func(send func()) {
 						slow.gate(func() { t.pause(nearly) }, send)
 					})
 					t.rec.add("each server's %s to A takes %v, of a TTL of %v", slow.what, nearly, ttl)
@@ -324,7 +317,7 @@ func oneRound(t *trial) {
 	s := t.servers()
 	a := t.linked("A", t.patient())
 	all := newBarrier(t, s.up)
-	a.links.once(s.first(s.up), func(_ int, send func()) {
+	a.net.once(s.first(s.up), func(send func()) {
 		all.pass()
 		select {
 		case <-all.open:
@@ -333,8 +326,7 @@ func oneRound(t *trial) {
 		}
 	})
 	t.rec.add("no server answers A before all have been asked")
-	acquired := make(chan call, 1)
-	go func() { acquired <- a.try() }()
+	acquired := aside(a.try)
 	select {
 	case <-all.open:
 	case <-t.late(t.patience / 2): // of the operation time-out, which is all of it
@@ -343,7 +335,7 @@ func oneRound(t *trial) {
 	(<-acquired).mustBe(nil, "the lock is free")
 	for i := range s.up {
 		// A fence takes a second round.
-		if n := a.links.count(i); n != 1 && !t.Fenced {
+		if n := a.net.count(i); n != 1 && !t.Fenced {
 			t.failf("A.TryAcquire() made %d requests to server %d, want 1", n, i+1)
 		}
 	}
@@ -366,24 +358,24 @@ func evenSplit(t *trial) {
 	// Each votes for itself on its half; then each asks the other half, and is answered
 	// when both have asked. They do not wait for one that does not ask so.
 	byA, byB, both := newBarrier(t, len(ours)), newBarrier(t, len(theirs)), newBarrier(t, len(voters))
-	first := func(voted *barrier) func(int, func()) {
-		return func(_ int, send func()) {
+	first := func(voted *barrier) func(func()) {
+		return func(send func()) {
 			send()
 			voted.pass()
 		}
 	}
-	then := func(voted *barrier) func(int, func()) {
-		return func(_ int, send func()) {
+	then := func(voted *barrier) func(func()) {
+		return func(send func()) {
 			voted.wait()
 			send()
 			both.pass()
 			both.wait()
 		}
 	}
-	a.links.once(ours, first(byA))
-	b.links.once(theirs, first(byB))
-	a.links.once(theirs, then(byB))
-	b.links.once(ours, then(byA))
+	a.net.once(ours, first(byA))
+	b.net.once(theirs, first(byB))
+	a.net.once(theirs, then(byB))
+	b.net.once(ours, then(byA))
 	var calls [2]call
 	var tries sync.WaitGroup
 	tries.Go(func() { calls[0] = a.try() })
@@ -399,7 +391,7 @@ func evenSplit(t *trial) {
 
 	t.relies(5 * lag)
 	for x, far := range map[*contender][]int{a: theirs, b: ours} {
-		x.links.set(far, func(_ string, send func()) { t.pause(lag); send(); t.pause(lag) })
+		x.net.set(far, func(_ string, send func()) { t.pause(lag); send(); t.pause(lag) })
 	}
 	t.rec.add("servers %s are %v farther from A, and servers %s from B", numbers(theirs), lag, numbers(ours))
 	ended := make(chan call, 2)
@@ -499,228 +491,6 @@ func (t *trial) lasting() strategy.Options {
 	o.OpTimeout = 2 * t.ttl
 	o.TTL = max(o.TTL, 8*o.OpTimeout)
 	return o
-}
-
-// linked opens a contender with a network of its own.
-func (t *trial) linked(who string, o strategy.Options) *contender {
-	l := &links{rec: &t.rec, who: who, ways: make([]Gate, t.Nodes), asked: make([]int, t.Nodes)}
-	l.restore()
-	return t.enrol(&contender{who: who, o: o, links: l}, func(o strategy.Options) (strategy.Strategy, error) {
-		gates := make([]Gate, t.Nodes)
-		for i := range gates {
-			gates[i] = func(request string, send func()) { l.pass(i, request, send) }
-		}
-		return t.OpenNodes(o, gates)
-	})
-}
-
-// links are one contender's ways to its servers.
-type links struct {
-	rec *recorder
-	who string
-
-	mu     sync.Mutex
-	ways   []Gate
-	asked  []int // requests, by server
-	under  int   // requests under way
-	frozen int   // of these, held up by a frost
-}
-
-func open(_ string, send func()) { send() }
-func closed(string, func())      {}
-
-func (l *links) pass(i int, request string, send func()) {
-	l.mu.Lock()
-	l.asked[i]++
-	l.under++
-	way := l.ways[i]
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.under--
-	}()
-	way(request, send)
-}
-
-// tryAll is try. It also waits until the servers that the majority did not need have
-// answered, except those that a frost holds up.
-func (c *contender) tryAll() call {
-	l := c.links
-	l.mu.Lock()
-	before := slices.Clone(l.asked)
-	l.mu.Unlock()
-	k := c.try()
-	grace := time.Now().Add(c.t.ttl) // a lock that does not ask all of them is no worse for it here
-	c.t.relies(c.t.ttl / 4)
-	c.t.eventually("all servers have answered "+c.who, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		all := true
-		for i := range c.t.Nodes - c.t.Down {
-			all = all && l.asked[i] > before[i]
-		}
-		return l.under == l.frozen && (all || time.Now().After(grace))
-	})
-	return k
-}
-
-// count returns how many requests were made to server i.
-func (l *links) count(i int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.asked[i]
-}
-
-func (l *links) set(nodes []int, way Gate) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, i := range nodes {
-		l.ways[i] = way
-	}
-}
-
-func (l *links) freeze(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.frozen += n
-}
-
-// once lets step decide on the next request to each of these servers.
-func (l *links) once(nodes []int, step func(i int, send func())) {
-	for _, i := range nodes {
-		var next sync.Once
-		l.set([]int{i}, func(_ string, send func()) {
-			passed := true
-			next.Do(func() { passed = false })
-			if passed {
-				send()
-			} else {
-				step(i, send)
-			}
-		})
-	}
-}
-
-func (l *links) restore() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range l.ways {
-		l.ways[i] = open
-	}
-}
-
-// reaches cuts the contender off from all other servers.
-func (c *contender) reaches(nodes []int) {
-	for i := range c.t.Nodes - c.t.Down {
-		way := closed
-		if slices.Contains(nodes, i) {
-			way = open
-		}
-		c.links.set([]int{i}, way)
-	}
-	c.t.rec.add("%s reaches servers %s of %d", c.who, numbers(nodes), c.t.Nodes)
-}
-
-// hears is reaches; and what the contender asks next, these servers answer before the
-// others fail.
-func (c *contender) hears(nodes []int) {
-	c.reaches(nodes)
-	answered := newBarrier(c.t, len(nodes))
-	c.links.once(nodes, func(_ int, send func()) {
-		send()
-		answered.pass()
-	})
-	var others []int
-	for i := range c.t.Nodes - c.t.Down {
-		if !slices.Contains(nodes, i) {
-			others = append(others, i)
-		}
-	}
-	for _, i := range others {
-		c.links.set([]int{i}, func(string, func()) {
-			answered.wait()
-			c.t.pause(c.t.ttl / 20) // so it hears of these last
-		})
-	}
-}
-
-// A frost holds requests or replies up.
-type frost struct {
-	t     *trial
-	links *links
-	nodes int
-	melts chan struct{}
-
-	mu      sync.Mutex
-	caught  int
-	arrived int
-}
-
-// freeze holds up all that the contender asks of these servers, until it melts.
-func (c *contender) freeze(nodes []int) *frost {
-	f := &frost{t: c.t, links: c.links, nodes: len(nodes), melts: make(chan struct{})}
-	c.links.set(nodes, func(_ string, send func()) { f.hold(send) })
-	c.t.rec.add("servers %s do not answer %s", numbers(nodes), c.who)
-	return f
-}
-
-// freezeOnce holds up the next request to each of these servers. A request that comes after it
-// overtakes it.
-func (c *contender) freezeOnce(nodes []int) *frost {
-	f := &frost{t: c.t, links: c.links, nodes: len(nodes), melts: make(chan struct{})}
-	c.links.once(nodes, func(_ int, send func()) { f.hold(send) })
-	c.t.rec.add("%s's next requests to servers %s are held up", c.who, numbers(nodes))
-	return f
-}
-
-// freezeReplies holds up what each of these servers answers to the next request.
-func (c *contender) freezeReplies(nodes []int) *frost {
-	f := &frost{t: c.t, links: c.links, nodes: len(nodes), melts: make(chan struct{})}
-	c.links.once(nodes, func(_ int, send func()) {
-		send()
-		f.hold(func() {})
-	})
-	c.t.rec.add("the next replies of servers %s to %s are held up", numbers(nodes), c.who)
-	return f
-}
-
-func (f *frost) hold(then func()) {
-	f.mu.Lock()
-	f.caught++
-	f.mu.Unlock()
-	f.links.freeze(1)
-	select {
-	case <-f.melts:
-		f.links.freeze(-1)
-		then()
-	case <-f.t.ctx.Done():
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.arrived++
-}
-
-// bites waits until there is something to hold up at each of its servers. A lock that
-// does not ask all of them is not waited for.
-func (f *frost) bites() {
-	grace := time.Now().Add(f.t.ttl)
-	f.t.eventually("what is to be held up comes", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.caught >= f.nodes || time.Now().After(grace)
-	})
-}
-
-// melt lets what was held up arrive, and returns when it has.
-func (f *frost) melt() {
-	close(f.melts)
-	f.t.rec.add("what was held up arrives")
-	f.t.eventually("what was held up has arrived", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.arrived == f.caught
-	})
 }
 
 // mustBe is want where the script makes servers fail: then it is for the lock to do

@@ -38,15 +38,8 @@ func readingAndWriting() []Property {
 				w := t.writer("A", t.patient())
 				r := w.reading()
 				acquire := func(c *contender, ctx context.Context) call {
-					ended := make(chan call, 1)
-					go func() { ended <- c.acquireWith(ctx) }()
-					select {
-					case k := <-ended:
-						return k
-					case <-t.late(t.patience):
-						t.failf("%s.Acquire(%s) has not returned after %v, want an answer at once", c.who, c.wants(), t.patience)
-						return call{}
-					}
+					return await(t, aside(func() call { return c.acquireWith(ctx) }), t.patience,
+						"%s.Acquire(%s) has not returned after %v, want an answer at once", c.who, c.wants(), t.patience)
 				}
 				reads := r.try().want(nil, "nobody holds the lock")
 				ctx, cancel := reads.lease.Context(t.ctx)

@@ -172,14 +172,14 @@ func reentering() []Property {
 					t.rec.add("it arrives again")
 					send()
 				}
-				a.requests.each(func(_ int, send func()) { twice(send) })
+				a.each(func(_ int, send func()) { twice(send) })
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
-				a.requests.each(func(_ int, send func()) {
+				a.each(func(_ int, send func()) {
 					twice(send)
 					t.pause(2 * hasty.OpTimeout) // a lock that can give up waiting for the reply does, and asks again
 				})
 				inner.release() // what it says does not matter
-				a.requests.each(nil)
+				a.each(nil)
 				inner.release().want(strategy.ErrReleased, "a hold is released once")
 				a.close() // waits for what asks again
 				c.try().want(strategy.ErrHeld, "the outer hold is left")
@@ -303,7 +303,7 @@ func reentering() []Property {
 				reached, thaw := make(chan struct{}), make(chan struct{})
 				goOn := sync.OnceFunc(func() { close(thaw) })
 				defer goOn()
-				a.requests.each(func(i int, send func()) {
+				a.each(func(i int, send func()) {
 					if i == 1 { // the waiter's, who has heard that the lock is free
 						close(reached)
 						<-thaw
@@ -311,11 +311,7 @@ func reentering() []Property {
 					send()
 				})
 				h.release().want(nil, "B holds the lock")
-				select {
-				case <-reached:
-				case <-t.late(t.patience):
-					t.failf("A's waiter has not asked after %v, want it to: the lock is free", t.patience)
-				}
+				await(t, reached, t.patience, "A's waiter has not asked after %v, want it to: the lock is free", t.patience)
 				ctx, cancel := context.WithTimeout(t.owner(), t.ttl/2)
 				defer cancel()
 				if k := a.acquireWith(ctx); k.err == nil {
@@ -333,11 +329,11 @@ func reentering() []Property {
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
 				waiter := b.start().settles()
-				asked := b.requests.count()
+				asked := b.requests()
 				inner.release().want(nil, "the inner hold is held")
 				a.tryWith(t.owner()).want(nil, "the owner holds the lock still").release().want(nil, "it is held")
 				waiter.settles()
-				if more := b.requests.count() - asked; more > 0 {
+				if more := b.requests() - asked; more > 0 {
 					// Each of the releases wakes it, or none; on a slow machine it may just have
 					// come to its rest.
 					t.tooSlow(fmt.Sprintf("B made %d requests after releases of inner holds, want 0: the lock is held", more))
@@ -354,15 +350,12 @@ func reentering() []Property {
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
 				inner := b.tryWith(t.owner()).want(nil, "the owner holds the lock already")
 				seen := c.inspect()
-				force := func() call {
-					return c.do("ForceRelease(A's)", func() (strategy.Lease, error) { return nil, c.s.ForceRelease(t.ctx, seen) })
-				}
-				force().want(nil, "A's owner holds the lock")
+				c.force(seen).want(nil, "A's owner holds the lock")
 				again := a.tryWith(t.owner()).want(nil, "the lock was freed")
 				inner.extend().want(strategy.ErrLost, "its hold was taken away")
 				outer.release().want(strategy.ErrLost, "its hold was taken away")
 				if t.Fenced { // otherwise nothing tells the two apart
-					force().want(strategy.ErrLost, "that tenure is over")
+					c.force(seen).want(strategy.ErrLost, "that tenure is over")
 				}
 				c.try().want(strategy.ErrHeld, "A holds the lock again")
 				again.release().want(nil, "A holds the lock again")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockstrategies/locks/strategy"
@@ -35,9 +34,9 @@ func renewal() []Property {
 				t.untilRenewed(h)
 				t.relies(t.ttl / 8) // so no renewal is under way when A releases
 				h.release().want(nil, "A holds the lock")
-				sent := a.requests.count()
+				sent := a.requests()
 				t.sleep(t.ttl) // at least twice the pause between renewals
-				if more := a.requests.count() - sent; more > 0 {
+				if more := a.requests() - sent; more > 0 {
 					// If a server did not answer in time, the release is repeated in the background.
 					t.tooSlow(fmt.Sprintf("A made %d requests after its release, want 0", more))
 				}
@@ -68,11 +67,7 @@ func renewal() []Property {
 				told := h.lease.Lost()
 				t.sleep(time.Until(h.lease.Deadline()))
 				h.err().want(strategy.ErrLost, "its deadline is over")
-				select {
-				case <-told:
-				case <-t.late(t.patience):
-					t.failf("A.Lost() is not closed %v after the deadline, want closed", t.patience)
-				}
+				await(t, told, t.patience, "A.Lost() is not closed %v after the deadline, want closed", t.patience)
 				h.extend().want(strategy.ErrLost, "a loss stays")
 				h.release().want(strategy.ErrLost, "a loss stays")
 			},
@@ -84,21 +79,9 @@ func renewal() []Property {
 				a, b := t.gated("A", t.brief()), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				h.keepAlive(0)
-				thaw := make(chan struct{})
-				var frozen atomic.Int32
-				a.requests.each(func(_ int, send func()) {
-					frozen.Add(1)
-					defer frozen.Add(-1)
-					<-thaw
-					send()
-				})
-				func() {
-					defer close(thaw)
-					h.waitLost("no renewal was answered")
-				}()
-				t.rec.add("the network is back")
-				a.requests.each(nil)
-				t.eventually("what was under way has arrived", func() bool { return frozen.Load() == 0 })
+				late := a.holdUp()
+				h.waitLost("no renewal was answered")
+				late.melt()
 				b.eventually("the lock expires, and no late renewal brings it back")
 			},
 		},
@@ -246,11 +229,7 @@ func (t *trial) untilRenewed(h *hold) {
 // wantCause waits for ctx to end, and for the right reason. Where the hold's deadline
 // would be another reason, it is given.
 func (t *trial) wantCause(ctx context.Context, want error, why string, of *hold) {
-	select {
-	case <-ctx.Done():
-	case <-t.late(t.patience):
-		t.failf("the lease's context has not ended after %v, want %s: %s", t.patience, nameOf(want), why)
-	}
+	await(t, ctx.Done(), t.patience, "the lease's context has not ended after %v, want %s: %s", t.patience, nameOf(want), why)
 	if got := context.Cause(ctx); !errors.Is(got, want) {
 		if of != nil {
 			t.unlessLapsed(of)

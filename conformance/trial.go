@@ -252,11 +252,8 @@ func (t *trial) cleanUp() {
 	holds, contenders, limited, grounds := t.holds, t.contenders, t.limited, t.grounds
 	t.mu.Unlock()
 	for _, c := range contenders {
-		if c.requests != nil {
-			c.requests.each(nil)
-		}
-		if c.links != nil {
-			c.links.restore()
+		if c.net != nil {
+			c.net.restore()
 		}
 	}
 	for _, h := range slices.Backward(holds) {
@@ -334,6 +331,23 @@ func (t *trial) late(d time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
+// await is what comes from a channel within d; if nothing does, the trial ends in these words.
+func await[T any](t *trial, from <-chan T, d time.Duration, late string, args ...any) (got T) {
+	select {
+	case got = <-from:
+	case <-t.late(d):
+		t.failf(late, args...)
+	}
+	return got
+}
+
+// aside makes a call on a goroutine of its own.
+func aside(f func() call) <-chan call {
+	ended := make(chan call, 1)
+	go func() { ended <- f() }()
+	return ended
+}
+
 // evict takes the lock from its holder, who must not renew it meanwhile: where the lock lives on several
 // servers, they lose it one after the other, and a renewal in between rightly brings it back.
 func (t *trial) evict(name string) {
@@ -354,15 +368,14 @@ func (t *trial) breakWatches() {
 
 // A contender wants locks. It has a Strategy of its own, as a process would have.
 type contender struct {
-	t        *trial
-	who      string
-	o        strategy.Options
-	s        strategy.Strategy
-	lock     strategy.Lock
-	requests *requests // if gated
-	links    *links    // if linked
-	permits  int       // so many at once; 0: it does not say
-	reads    bool
+	t       *trial
+	who     string
+	o       strategy.Options
+	s       strategy.Strategy
+	lock    strategy.Lock
+	net     *network // if gated, or linked
+	permits int      // so many at once; 0: it does not say
+	reads   bool
 }
 
 // ample is for trials in which nothing expires.
@@ -392,15 +405,6 @@ func (t *trial) skewed(who string, o strategy.Options, ahead time.Duration) *con
 	t.needs(t.OpenSkewed != nil, "Subject.OpenSkewed is nil")
 	return t.enrol(&contender{who: who, o: o}, func(o strategy.Options) (strategy.Strategy, error) {
 		return t.OpenSkewed(o, ahead)
-	})
-}
-
-// gated opens a contender whose requests can be stepped between.
-func (t *trial) gated(who string, o strategy.Options) *contender {
-	t.needs(t.OpenGated != nil, "Subject.OpenGated is nil")
-	r := &requests{rec: &t.rec, who: who}
-	return t.enrol(&contender{who: who, o: o, requests: r}, func(o strategy.Options) (strategy.Strategy, error) {
-		return t.OpenGated(o, r.pass)
 	})
 }
 
@@ -644,11 +648,7 @@ func (h *hold) detach() string {
 
 // waitLost waits for the loss and returns how it came about.
 func (h *hold) waitLost(why string) *strategy.LostError {
-	select {
-	case <-h.lease.Lost():
-	case <-h.c.t.late(h.c.t.patience):
-		h.c.t.failf("%s.Lost() is not closed after %v, want closed: %s", h.c.who, h.c.t.patience, why)
-	}
+	await(h.c.t, h.lease.Lost(), h.c.t.patience, "%s.Lost() is not closed after %v, want closed: %s", h.c.who, h.c.t.patience, why)
 	k := h.err()
 	k.want(strategy.ErrLost, "Lost is closed")
 	var lost *strategy.LostError
@@ -722,19 +722,15 @@ func (c *contender) settle() {
 	last := -1
 	for range 8 {
 		c.t.sleep(c.t.ttl / 4)
-		if c.requests == nil || c.requests.count() == last || c.t.ctx.Err() != nil {
+		if c.net == nil || c.requests() == last || c.t.ctx.Err() != nil {
 			return
 		}
-		last = c.requests.count()
+		last = c.requests()
 	}
 }
 
 // wait returns the call when it is done, which must come some time.
 func (p *pending) wait(why string) call {
-	select {
-	case <-p.done:
-	case <-p.c.t.late(p.c.t.patience):
-		p.c.t.failf("%s.Acquire() has not returned after %v, want: %s", p.c.who, p.c.t.patience, why)
-	}
+	await(p.c.t, p.done, p.c.t.patience, "%s.Acquire() has not returned after %v, want: %s", p.c.who, p.c.t.patience, why)
 	return p.k
 }

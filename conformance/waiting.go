@@ -23,21 +23,10 @@ func waiting() []Property {
 				limit := t.ttl / 2
 				ctx, cancel := context.WithTimeout(t.ctx, limit)
 				defer cancel()
-				waited := make(chan call, 1)
-				go func() { waited <- b.acquireWith(ctx) }()
-				var k call
-				select {
-				case k = <-waited:
-				case <-t.late(limit + t.patience):
-					t.failf("B.Acquire() has not returned after %v, want to wait for %v", limit+t.patience, limit)
-				}
+				k := b.waitsUntil(ctx, limit)
 				if ctx.Err() == nil {
 					t.failf("%s = %w after %v, want to wait for %v", k.text, orNil{k.err}, k.elapsed, limit)
 				}
-				if !errors.Is(k.err, strategy.ErrHeld) {
-					t.tooSlow("no answer came within the limit") // every time, if it is not said
-				}
-				k.wantBoth(strategy.ErrHeld, context.DeadlineExceeded)
 			},
 		},
 		{
@@ -48,28 +37,18 @@ func waiting() []Property {
 				h := a.try().want(nil, "the lock is free")
 				a.settle() // of several servers, some may still be asked
 				over := untold{t.ctx, time.Now()}
-				before := a.requests.count() + b.requests.count()
+				before := a.requests() + b.requests()
 				for _, k := range []call{
 					b.tryWith(over), b.acquireWith(over),
 					h.do("Extend(deadline passed)", func() error { return h.lease.Extend(over) }),
 				} {
 					k.want(context.DeadlineExceeded, "its deadline has passed")
 				}
-				if n := a.requests.count() + b.requests.count() - before; n > 0 {
+				if n := a.requests() + b.requests() - before; n > 0 {
 					t.failf("%d requests after the deadline, want none", n)
 				}
 				limit := t.ttl / 2
-				waited := make(chan call, 1)
-				go func() { waited <- b.acquireWith(untold{t.ctx, time.Now().Add(limit)}) }()
-				select {
-				case k := <-waited:
-					if !errors.Is(k.err, strategy.ErrHeld) {
-						t.tooSlow("no answer came within the limit")
-					}
-					k.wantBoth(strategy.ErrHeld, context.DeadlineExceeded)
-				case <-t.late(limit + t.patience):
-					t.failf("B.Acquire() has not returned after %v, want to wait for %v", limit+t.patience, limit)
-				}
+				b.waitsUntil(untold{t.ctx, time.Now().Add(limit)}, limit)
 				h.do("Release(deadline passed)", func() error { return h.lease.Release(over) }).want(nil, "A holds the lock")
 				b.try().want(nil, "A has released")
 			},
@@ -140,7 +119,7 @@ func waiting() []Property {
 			Clause: "A waiter does not miss a release, between whichever of its requests that comes: not even between its refusal and its subscription.",
 			check: func(t *trial) {
 				for k, asks := 1, true; asks; k++ {
-					asks = t.releaseAt(k, (*requests).before) && t.releaseAt(k, (*requests).after)
+					asks = t.releaseAt(k, (*contender).before) && t.releaseAt(k, (*contender).after)
 				}
 			},
 		},
@@ -160,8 +139,8 @@ func waiting() []Property {
 				cancel(cause)
 				a.tryWith(ctx).wantBoth(context.Canceled, cause)
 				a.acquireWith(ctx).wantBoth(context.Canceled, cause)
-				if a.requests != nil && a.requests.count() != 0 {
-					t.failf("A made %d requests, want 0: its context was done", a.requests.count())
+				if a.net != nil && a.requests() != 0 {
+					t.failf("A made %d requests, want 0: its context was done", a.requests())
 				}
 				h := b.try().want(nil, "A has acquired nothing")
 				h.do("Extend(cancelled context)", func() error { return h.lease.Extend(ctx) }).wantBoth(context.Canceled, cause)
@@ -229,9 +208,9 @@ func waiting() []Property {
 				queue := newQueue(b, n, 0)
 				h.release().want(nil, "A holds the lock")
 				queue.wantInOrder()
-				used := b.requests.count()
+				used := b.requests()
 				b.try().want(nil, "nobody holds the lock any more").release().want(nil, "B holds the lock")
-				each := b.requests.count() - used
+				each := b.requests() - used
 				move := (each + 1) / 2 // of several servers, a request to each
 				more := n / 2          // being refused, listening, a few wakes too many
 				if t.OpenPermits != nil || t.OpenRW != nil {
@@ -260,19 +239,13 @@ func waiting() []Property {
 					}()
 				}
 				a.settle() // if the time is too short for all of them, the trial is less severe
-				asked := a.requests.count()
+				asked := a.requests()
 				if limit := most * max(t.Nodes, 1); asked > limit {
 					t.failf("%d contenders have sent %d requests before the first answer, want those of %d attempts at most", n, asked, most)
 				}
 				held.melt()
-				limit := t.late(t.patience)
 				for i := range n {
-					select {
-					case k := <-calls:
-						k.want(nil, "its turn comes")
-					case <-limit:
-						t.failf("after %v %d contenders have had the lock, want all %d", t.patience, i, n)
-					}
+					await(t, calls, t.patience, "after %v %d contenders have had the lock, want all %d", t.patience, i, n).want(nil, "its turn comes")
 				}
 			},
 		},
@@ -321,8 +294,7 @@ func waiting() []Property {
 				}
 				held.melt()
 				held = stubborn.holdUp()
-				acquired := make(chan call, 1)
-				go func() { acquired <- stubborn.acquire() }()
+				acquired := aside(stubborn.acquire)
 				for range 2 {
 					select {
 					case <-attempts:
@@ -344,9 +316,21 @@ func waiting() []Property {
 	}
 }
 
+// waitsUntil waits for a lock that is held, with a context whose time ends after limit, and demands that both is said.
+func (c *contender) waitsUntil(ctx context.Context, limit time.Duration) call {
+	t := c.t
+	k := await(t, aside(func() call { return c.acquireWith(ctx) }), limit+t.patience,
+		"%s.Acquire() has not returned after %v, want to wait for %v", c.who, limit+t.patience, limit)
+	if !errors.Is(k.err, strategy.ErrHeld) {
+		t.tooSlow("no answer came within the limit") // every time, if it is not said
+	}
+	k.wantBoth(strategy.ErrHeld, context.DeadlineExceeded)
+	return k
+}
+
 // releaseAt lets A release before or after the k-th request that B makes to acquire
 // its lock. It tells if B made so many.
-func (t *trial) releaseAt(k int, moment func(*requests, int, func())) (asks bool) {
+func (t *trial) releaseAt(k int, moment func(*contender, int, func())) (asks bool) {
 	name := fmt.Sprintf("%s/%d", t.name, k)
 	a, b := t.contender("A", t.listening()).on(name), t.gated("B", t.listening()).on(name)
 	h := a.try().want(nil, "the lock is free")
@@ -355,7 +339,7 @@ func (t *trial) releaseAt(k int, moment func(*requests, int, func())) (asks bool
 	release := func(inside bool) {
 		once.Do(func() { asks = inside; released <- h.release() })
 	}
-	moment(b.requests, k, func() { release(true) })
+	moment(b, k, func() { release(true) })
 	waiter := b.start()
 	select {
 	case <-waiter.done:
@@ -445,16 +429,11 @@ func newQueue(c *contender, n int, linger time.Duration) *queue {
 // wantInOrder waits until all have had the lock and released it, and ends the trial unless they came in order.
 func (q *queue) wantInOrder() {
 	var order, want []int
-	limit := q.c.t.late(q.c.t.patience)
 	for i := range q.n {
 		want = append(want, i+1)
-		select {
-		case got := <-q.calls:
-			got.k.want(nil, "its turn comes")
-			order = append(order, got.i)
-		case <-limit:
-			q.c.t.failf("after %v the waiters %v have had the lock, want all %d", q.c.t.patience, order, q.n)
-		}
+		got := await(q.c.t, q.calls, q.c.t.patience, "after %v the waiters %v have had the lock, want all %d", q.c.t.patience, order, q.n)
+		got.k.want(nil, "its turn comes")
+		order = append(order, got.i)
 	}
 	q.all.Wait()
 	if !slices.Equal(order, want) {
