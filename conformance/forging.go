@@ -83,7 +83,7 @@ func (t *trial) forgedNextTo(a, b *contender, why string) {
 			queue := t.queueOf(a)
 			if of == "the waiter" {
 				if len(queue) == 0 {
-					waiter.giveUp()
+					waiter.givesUp()
 					continue // nobody queues
 				}
 				token = queue[len(queue)-1]
@@ -97,7 +97,7 @@ func (t *trial) forgedNextTo(a, b *contender, why string) {
 			t.forge(b.lock.Name(), n)
 			t.sleep(t.ttl / 20)
 			if !isClosed(waiter.done) {
-				waiter.giveUp()
+				waiter.givesUp()
 			}
 			if <-waiter.done; waiter.k.err != nil {
 				waiter.k.want(strategy.ErrHeld, "A holds the lock")
@@ -152,10 +152,4 @@ func (t *trial) queueOf(c *contender) []string {
 		t.brokef("Inspect: %w", err)
 	}
 	return slices.Clone(info.Queue)
-}
-
-// giveUp calls the wait off.
-func (p *pending) giveUp() {
-	p.cancel(errors.New("called off"))
-	<-p.done
 }

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -146,8 +145,7 @@ func readingAndWriting() []Property {
 				a.try().want(nil, "nobody holds the lock")
 				writer := w.queues(1)
 				reader := b.queues(2)
-				writer.cancel(errors.New("called off"))
-				writer.wait("its context is cancelled").want(strategy.ErrHeld, "A reads")
+				writer.givesUp().want(strategy.ErrHeld, "A reads")
 				reader.wait("W has given up").want(nil, "A reads, and nobody else waits")
 			},
 		},
@@ -270,8 +268,7 @@ func readingAndWriting() []Property {
 				reads := h.downgrade().want(nil, "W writes")
 				other := waiter.wait("W reads").want(nil, "W reads")
 				gaveUp := v.start().settles()
-				gaveUp.cancel(errors.New("called off"))
-				gaveUp.wait("its context is cancelled")
+				gaveUp.givesUp()
 				waiter = v.start().settles()
 				reads.release().want(nil, "W reads")
 				other.release().want(nil, "R reads")

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -132,8 +131,7 @@ func sharing() []Property {
 				a.try().want(nil, "two permits are free")
 				many := b.wanting(2).queues(1)
 				light := c.queues(2)
-				many.cancel(errors.New("called off"))
-				many.wait("its context is cancelled").want(strategy.ErrHeld, "one permit is free, and B wants two")
+				many.givesUp().want(strategy.ErrHeld, "one permit is free, and B wants two")
 				light.wait("B has given up, and one permit is free").want(nil, "it is its turn")
 			},
 		},
@@ -298,8 +296,7 @@ func sharing() []Property {
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				one, two := a.try().want(nil, "three permits are free"), b.wanting(2).try().want(nil, "two permits are free")
 				gaveUp := c.wanting(2).start().settles()
-				gaveUp.cancel(errors.New("called off"))
-				gaveUp.wait("its context is cancelled")
+				gaveUp.givesUp()
 				waiter := c.wanting(3).start().settles()
 				two.release().want(nil, "B holds two permits")
 				one.release().want(nil, "A holds one permit")

@@ -558,25 +558,14 @@ func (e orNil) Error() string { return fmt.Sprint(e.err) }
 func (e orNil) Unwrap() error { return e.err }
 
 func nameOf(err error) string {
-	switch err {
-	case nil:
-		return "<nil>"
-	case strategy.ErrHeld:
-		return "ErrHeld"
-	case strategy.ErrLost:
-		return "ErrLost"
-	case strategy.ErrReleased:
-		return "ErrReleased"
-	case strategy.ErrClosed:
-		return "ErrClosed"
-	case strategy.ErrRefused:
-		return "ErrRefused"
-	case strategy.ErrNoQuorum:
-		return "ErrNoQuorum"
-	case context.Canceled:
-		return "context.Canceled"
-	case context.DeadlineExceeded:
-		return "context.DeadlineExceeded"
+	for name, known := range map[string]error{
+		"<nil>": nil, "ErrHeld": strategy.ErrHeld, "ErrLost": strategy.ErrLost, "ErrReleased": strategy.ErrReleased,
+		"ErrClosed": strategy.ErrClosed, "ErrRefused": strategy.ErrRefused, "ErrNoQuorum": strategy.ErrNoQuorum,
+		"context.Canceled": context.Canceled, "context.DeadlineExceeded": context.DeadlineExceeded,
+	} {
+		if err == known {
+			return name
+		}
 	}
 	return fmt.Sprintf("%q", err)
 }
@@ -727,6 +716,12 @@ func (c *contender) settle() {
 		}
 		last = c.requests()
 	}
+}
+
+// givesUp calls the wait off, and returns the call when that is over.
+func (p *pending) givesUp() call {
+	p.cancel(errors.New("called off"))
+	return p.wait("its context is cancelled")
 }
 
 // wait returns the call when it is done, which must come some time.

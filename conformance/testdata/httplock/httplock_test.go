@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
@@ -40,7 +39,7 @@ func TestConformance(t *testing.T) {
 			return engine.New(client, o)
 		},
 		Evict: func(ctx context.Context, k string) error {
-			_, err := admin.ask(ctx, "/evict", time.Time{}, message{Key: key(driver.Claim{Key: k})})
+			_, err := admin.ask(ctx, "evict", driver.Claim{Key: k}, "")
 			return err
 		},
 		Leftovers: func(ctx context.Context, k string) ([]string, error) {
