@@ -156,11 +156,11 @@ func TestFloors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := c.mutex(s.name(0)).acquire(t.Context())
+		h, err := c.mutex(s.name(0))(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.mutex(s.name(0)).acquire(t.Context()); !errors.Is(err, errNotThere) {
+		if _, err := c.mutex(s.name(0))(t.Context()); !errors.Is(err, errNotThere) {
 			t.Errorf("%s: acquire where another holds the lock: %v, want %v", who, err, errNotThere)
 		}
 		if _, err := s.admin.Do("DEL", "lock:{"+s.name(0)+"}"); err != nil {

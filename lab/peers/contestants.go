@@ -31,22 +31,23 @@ import (
 )
 
 // A client is a contestant, opened. Its connections end with the process.
-type client interface {
-	mutex(name string) mutex // one caller's
-	// keep keeps a lock alive until the process ends, as users of the library do it.
-	keep(h held)
-	lost(h held) bool
+type client struct {
+	mutex  func(name string) mutex // one caller's
+	reader func(name string) mutex // likewise, to hold the lock to read; nil: that is the same
+	keep   func(h held)            // keeps a lock alive until the process ends, as users of the library do it
+	lost   func(h held) bool
 }
 
-// A mutex is one caller's way to one lock.
-type mutex interface {
-	acquire(ctx context.Context) (held, error) // waits; an error ends the measurement, unless ctx is done
-}
+// A mutex is one caller's way to one lock: it waits. An error ends the measurement, unless ctx is done.
+type mutex func(ctx context.Context) (held, error)
 
 // held is one hold of a lock.
 type held interface {
 	Release(ctx context.Context) error
 }
+
+// An opening opens a contestant.
+type opening func(ctx context.Context, s *seat) (*client, error)
 
 // callers is how many connections pools keep: one for each caller, but not for each of ten
 // thousand locks that are renewed.
@@ -64,7 +65,7 @@ const (
 type contestant struct {
 	name string
 	kind kind
-	open func(ctx context.Context, s *seat) (client, error)
+	open opening
 }
 
 // contestants are all there are. Contestants called -again show the noise. docs/data/performance.md says what
@@ -76,7 +77,7 @@ var contestants = []contestant{
 	{"pool-again", floor, openPool},
 	{"raw-all", floor, openRaw(0)},
 	{"raw-all-again", floor, openRaw(0)},
-	{"sleep", floor, func(context.Context, *seat) (client, error) { return nothing{}, nil }},
+	{"sleep", floor, openNothing},
 
 	{"redsync", peer, openRedsync(nil)},
 	{"redsync-10ms", peer, openRedsync(nil, redsync.WithRetryDelay(10*time.Millisecond))},
@@ -108,122 +109,82 @@ var contestants = []contestant{
 	{"redlock-fenced", ours, openRedlock(redlock.WithFences())},
 }
 
-// lossy remembers which locks could not be renewed.
-type lossy struct{ failed sync.Map }
-
-func (l *lossy) lost(h held) bool { _, failed := l.failed.Load(h); return failed }
-
-// every renews in a goroutine of its own, as users of libraries do that leave it to them.
-func (l *lossy) every(d time.Duration, h held, renew func() error) {
-	go func() {
-		for range time.Tick(d) {
-			if renew() != nil {
-				l.failed.Store(h, true)
-				return
-			}
-		}
-	}()
+// renewing is a client whose users renew each lock in a goroutine of its own.
+func (s *seat) renewing(mutex func(name string) mutex, renew func(h held) error) *client {
+	var failed sync.Map // locks that could not be renewed
+	return &client{
+		mutex: mutex,
+		keep: func(h held) {
+			go func() {
+				for range time.Tick(s.TTL / 3) {
+					if renew(h) != nil {
+						failed.Store(h, true)
+						return
+					}
+				}
+			}()
+		},
+		lost: func(h held) bool { _, lost := failed.Load(h); return lost },
+	}
 }
 
-type redsyncClient struct {
-	lossy
-	s       *redsync.Redsync
-	options []redsync.Option
-	ttl     time.Duration
-}
-
-func openRedsync(dial []redis.DialOption, options ...redsync.Option) func(context.Context, *seat) (client, error) {
-	return func(_ context.Context, s *seat) (client, error) {
-		c := &redsyncClient{ttl: s.TTL, options: append([]redsync.Option{redsync.WithExpiry(s.TTL)}, options...)}
+func openRedsync(dial []redis.DialOption, options ...redsync.Option) opening {
+	return func(_ context.Context, s *seat) (*client, error) {
+		options := append([]redsync.Option{redsync.WithExpiry(s.TTL)}, options...)
 		var pools []syncredis.Pool
 		for _, url := range s.URLs {
 			pools = append(pools, syncredigo.NewPool(s.pool(url, s.callers(), dial...)))
 		}
-		c.s = redsync.New(pools...)
-		return c, nil
+		c := redsync.New(pools...)
+		return s.renewing(func(name string) mutex {
+			m := redsyncHeld{c.NewMutex(name, options...)}
+			return func(ctx context.Context) (held, error) {
+				for { // again where redsync has given up after its 32 tries
+					err := m.LockContext(ctx)
+					var taken *redsync.ErrTaken
+					if err == nil || ctx.Err() != nil || !errors.As(err, &taken) && !errors.Is(err, redsync.ErrFailed) {
+						return m, err
+					}
+				}
+			}
+		}, func(h held) error { return certain(h.(redsyncHeld).ExtendContext(context.Background())) }), nil
 	}
 }
 
-func (c *redsyncClient) mutex(name string) mutex {
-	return &redsyncMutex{c.s.NewMutex(name, c.options...)}
-}
+type redsyncHeld struct{ *redsync.Mutex }
 
-func (c *redsyncClient) keep(h held) {
-	m := h.(*redsyncMutex)
-	c.every(c.ttl/3, h, func() error {
-		ok, err := m.ExtendContext(context.Background())
-		if err == nil && !ok {
-			err = errNotThere
-		}
-		return err
-	})
-}
+func (h redsyncHeld) Release(ctx context.Context) error { return certain(h.UnlockContext(ctx)) }
 
-type redsyncMutex struct{ *redsync.Mutex }
-
-// acquire asks again where redsync has given up after its 32 tries.
-func (m *redsyncMutex) acquire(ctx context.Context) (held, error) {
-	for {
-		err := m.LockContext(ctx)
-		var taken *redsync.ErrTaken
-		if err == nil || ctx.Err() != nil || !errors.As(err, &taken) && !errors.Is(err, redsync.ErrFailed) {
-			return m, err
-		}
-	}
-}
-
-func (m *redsyncMutex) Release(ctx context.Context) error {
-	ok, err := m.UnlockContext(ctx)
+func certain(ok bool, err error) error {
 	if err == nil && !ok {
 		err = errNotThere
 	}
 	return err
 }
 
-type bsmClient struct {
-	lossy
-	c     *redislock.Client
-	retry func() redislock.RetryStrategy
-	ttl   time.Duration
-}
-
-func openBSM(retry func() redislock.RetryStrategy) func(context.Context, *seat) (client, error) {
-	return func(_ context.Context, s *seat) (client, error) {
+func openBSM(retry func() redislock.RetryStrategy) opening {
+	return func(_ context.Context, s *seat) (*client, error) {
 		o, err := goredis.ParseURL(s.URLs[0])
 		if err != nil {
 			return nil, err
 		}
 		o.Dialer, o.PoolSize = s.dial, s.callers()
-		return &bsmClient{c: redislock.New(goredis.NewClient(o)), retry: retry, ttl: s.TTL}, nil
+		c := redislock.New(goredis.NewClient(o))
+		return s.renewing(func(name string) mutex {
+			return func(ctx context.Context) (held, error) {
+				for { // again where bsm has given up after one TTL
+					l, err := c.Obtain(ctx, name, s.TTL, &redislock.Options{RetryStrategy: retry()})
+					if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redislock.ErrNotObtained) {
+						return l, err
+					}
+				}
+			}
+		}, func(h held) error { return h.(*redislock.Lock).Refresh(context.Background(), s.TTL, nil) }), nil
 	}
 }
 
-func (c *bsmClient) mutex(name string) mutex { return &bsmMutex{c, name} }
-
-func (c *bsmClient) keep(h held) {
-	l := h.(*redislock.Lock)
-	c.every(c.ttl/3, h, func() error { return l.Refresh(context.Background(), c.ttl, nil) })
-}
-
-type bsmMutex struct {
-	c   *bsmClient
-	key string
-}
-
-// acquire asks again where bsm has given up after one TTL.
-func (m *bsmMutex) acquire(ctx context.Context) (held, error) {
-	for {
-		l, err := m.c.c.Obtain(ctx, m.key, m.c.ttl, &redislock.Options{RetryStrategy: m.c.retry()})
-		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redislock.ErrNotObtained) {
-			return l, err
-		}
-	}
-}
-
-type rueidisClient struct{ rueidislock.Locker }
-
-func openRueidis(o rueidislock.LockerOption) func(context.Context, *seat) (client, error) {
-	return func(_ context.Context, s *seat) (client, error) {
+func openRueidis(o rueidislock.LockerOption) opening {
+	return func(_ context.Context, s *seat) (*client, error) {
 		o, err := o, error(nil)
 		if o.ClientOption, err = rueidis.ParseURL(s.URLs[0]); err != nil {
 			return nil, err
@@ -233,30 +194,26 @@ func openRueidis(o rueidislock.LockerOption) func(context.Context, *seat) (clien
 		}
 		o.KeyValidity = s.TTL
 		l, err := rueidislock.NewLocker(o)
-		return &rueidisClient{l}, err
+		return &client{
+			mutex: func(name string) mutex {
+				h := &rueidisHeld{}
+				return func(ctx context.Context) (_ held, err error) {
+					h.ctx, h.cancel, err = l.WithContext(ctx, name)
+					return h, err
+				}
+			},
+			keep: func(held) {}, // it does so by itself
+			lost: func(h held) bool { return h.(*rueidisHeld).ctx.Err() != nil },
+		}, err
 	}
 }
 
-func (c *rueidisClient) mutex(name string) mutex { return &rueidisMutex{l: c.Locker, name: name} }
-func (c *rueidisClient) keep(held)               {} // it does so by itself
-func (c *rueidisClient) lost(h held) bool        { return h.(*rueidisMutex).ctx.Err() != nil }
-
-type rueidisMutex struct {
-	l      rueidislock.Locker
-	name   string
+type rueidisHeld struct {
 	ctx    context.Context // ends with the lock
 	cancel context.CancelFunc
 }
 
-func (m *rueidisMutex) acquire(ctx context.Context) (_ held, err error) {
-	m.ctx, m.cancel, err = m.l.WithContext(ctx, m.name)
-	return m, err
-}
-
-func (m *rueidisMutex) Release(context.Context) error { m.cancel(); return nil }
-
-// ourClient is each strategy of this module.
-type ourClient struct{ s strategy.Strategy }
+func (h *rueidisHeld) Release(context.Context) error { h.cancel(); return nil }
 
 // ourOptions are the defaults, but an attempt that fails is repeated, as redsync does without a
 // quorum.
@@ -267,35 +224,41 @@ func reentrantNew(n driver.Node, o strategy.Options, _ ...struct{}) (strategy.St
 	return reentrant.New(n, o)
 }
 
-func openOurs[O any](open func(driver.Node, strategy.Options, ...O) (strategy.Strategy, error), options ...O) func(context.Context, *seat) (client, error) {
-	return func(_ context.Context, s *seat) (client, error) {
-		st, err := open(redigonode.New(s.pool(s.URLs[0], s.callers())), ourOptions(s), options...)
-		return &ourClient{st}, err
+func openOurs[O any](open func(driver.Node, strategy.Options, ...O) (strategy.Strategy, error), options ...O) opening {
+	return func(_ context.Context, s *seat) (*client, error) {
+		return clientOf(open(redigonode.New(s.pool(s.URLs[0], s.callers())), ourOptions(s), options...))
 	}
 }
 
-func openRedlock(options ...redlock.Option) func(context.Context, *seat) (client, error) {
-	return func(_ context.Context, s *seat) (client, error) {
+func openRedlock(options ...redlock.Option) opening {
+	return func(_ context.Context, s *seat) (*client, error) {
 		var pools []*redis.Pool
 		for _, url := range s.URLs {
 			pools = append(pools, s.pool(url, s.callers()))
 		}
-		st, err := redlock.New(locktest.Nodes(pools...), ourOptions(s), options...)
-		return &ourClient{st}, err
+		return clientOf(redlock.New(locktest.Nodes(pools...), ourOptions(s), options...))
 	}
 }
 
-func (c *ourClient) mutex(name string) mutex { return &ourMutex{c.s.NewLock(name)} }
-func (c *ourClient) lost(h held) bool        { return h.(strategy.Lease).Err() != nil }
-
-func (c *ourClient) keep(h held) {
-	if err := h.(strategy.Lease).KeepAlive(time.Hour); err != nil {
-		fmt.Println(err) // the loss is counted
+// clientOf is each strategy of this module.
+func clientOf(st strategy.Strategy, err error) (*client, error) {
+	if err != nil {
+		return nil, err
 	}
-}
-
-type ourMutex struct{ l strategy.Lock }
-
-func (m *ourMutex) acquire(ctx context.Context) (held, error) {
-	return m.l.Acquire(ctx)
+	mutexOf := func(l strategy.Lock) mutex {
+		return func(ctx context.Context) (held, error) { return l.Acquire(ctx) }
+	}
+	c := &client{
+		mutex: func(name string) mutex { return mutexOf(st.NewLock(name)) },
+		keep: func(h held) {
+			if err := h.(strategy.Lease).KeepAlive(time.Hour); err != nil {
+				fmt.Println(err) // the loss is counted
+			}
+		},
+		lost: func(h held) bool { return h.(strategy.Lease).Err() != nil },
+	}
+	if rw, ok := st.(strategy.ReadWriter); ok {
+		c.reader = func(name string) mutex { return mutexOf(rw.NewRLock(name)) }
+	}
+	return c, nil
 }

@@ -23,32 +23,30 @@ const token = "0123456789abcdef0123456789abcdef"
 
 var errNotThere = errors.New("the lock was not there, or not free")
 
-// never is for what a floor does not do.
-type never struct{}
+// openNothing opens no lock at all: what its holders do is all that takes time.
+func openNothing(context.Context, *seat) (*client, error) {
+	return &client{mutex: func(string) mutex {
+		return func(context.Context) (held, error) { return nothing{}, nil }
+	}}, nil
+}
 
-func (never) keep(held)      {}
-func (never) lost(held) bool { return false }
+type nothing struct{}
 
-// nothing is no lock at all: what its holders do is all that takes time.
-type nothing struct{ never }
-
-func (n nothing) mutex(string) mutex                    { return n }
-func (n nothing) acquire(context.Context) (held, error) { return n, nil }
-func (nothing) Release(context.Context) error           { return nil }
+func (nothing) Release(context.Context) error { return nil }
 
 // A floorLock is a lock that is a token, as a program takes it that has only the key and the TTL.
 type floorLock struct {
 	key string
 	ttl time.Duration
+	do  func(good any, cmd string, args ...any) error // a floor that is refused is quick, and no floor
 }
 
-// acquire and release are the commands, and what their replies have to be: a floor that is refused is quick, and no floor.
-func (l floorLock) acquire(do func(good any, cmd string, args ...any) error) error {
-	return do("OK", "SET", l.key, token, "NX", "PX", l.ttl.Milliseconds())
+func (l *floorLock) acquire(context.Context) (held, error) {
+	return l, l.do("OK", "SET", l.key, token, "NX", "PX", l.ttl.Milliseconds())
 }
 
-func (l floorLock) release(do func(good any, cmd string, args ...any) error) error {
-	return do(int64(1), "EVALSHA", deleteHash, 1, l.key, token)
+func (l *floorLock) Release(context.Context) error {
+	return l.do(int64(1), "EVALSHA", deleteHash, 1, l.key, token)
 }
 
 func check(good, reply any, err error) error {
@@ -58,17 +56,10 @@ func check(good, reply any, err error) error {
 	return err
 }
 
-// raw writes to all its connections, then reads from all.
-type raw struct {
-	never
-	conns []redis.Conn
-	ttl   time.Duration
-}
-
-// openRaw connects to the first n servers; 0: to all.
-func openRaw(n int) func(context.Context, *seat) (client, error) {
-	return func(ctx context.Context, s *seat) (client, error) {
-		r := &raw{ttl: s.TTL}
+// openRaw connects to the first n servers; 0: to all. It writes to all its connections, then reads from all.
+func openRaw(n int) opening {
+	return func(ctx context.Context, s *seat) (*client, error) {
+		var conns []redis.Conn
 		for i, url := range s.URLs {
 			if n > 0 && i == n {
 				break
@@ -80,74 +71,55 @@ func openRaw(n int) func(context.Context, *seat) (client, error) {
 			if err != nil {
 				return nil, err
 			}
-			r.conns = append(r.conns, c)
+			conns = append(conns, c)
 		}
-		return r, nil
+		do := func(good any, cmd string, args ...any) error {
+			for _, c := range conns {
+				if err := errors.Join(c.Send(cmd, args...), c.Flush()); err != nil {
+					return err
+				}
+			}
+			for _, c := range conns {
+				reply, err := c.Receive()
+				if err := check(good, reply, err); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return &client{mutex: func(name string) mutex {
+			l := &floorLock{strategy.DefaultKey(name), s.TTL, do}
+			return l.acquire
+		}}, nil
 	}
 }
 
-func (r *raw) mutex(name string) mutex {
-	return &rawMutex{r, floorLock{strategy.DefaultKey(name), r.ttl}}
-}
-
-func (r *raw) do(good any, cmd string, args ...any) error {
-	for _, c := range r.conns {
-		if err := errors.Join(c.Send(cmd, args...), c.Flush()); err != nil {
-			return err
-		}
-	}
-	for _, c := range r.conns {
-		reply, err := c.Receive()
-		if err := check(good, reply, err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-type rawMutex struct {
-	r *raw
-	floorLock
-}
-
-func (m *rawMutex) acquire(context.Context) (held, error) { return m, m.floorLock.acquire(m.r.do) }
-func (m *rawMutex) Release(context.Context) error         { return m.release(m.r.do) }
-
-// pooled borrows a connection for each pair.
-type pooled struct {
-	never
-	*redis.Pool
-	ttl time.Duration
-}
-
-func openPool(_ context.Context, s *seat) (client, error) {
+// openPool borrows a connection for each pair.
+func openPool(_ context.Context, s *seat) (*client, error) {
 	if _, err := s.admin.Do("SCRIPT", "LOAD", compareAndDelete); err != nil {
 		return nil, err
 	}
 	s.said++
-	return &pooled{Pool: s.pool(s.URLs[0], s.callers()), ttl: s.TTL}, nil
+	pool := s.pool(s.URLs[0], s.callers())
+	return &client{mutex: func(name string) mutex {
+		l := &pooledLock{}
+		l.floorLock = floorLock{strategy.DefaultKey(name), s.TTL, func(good any, cmd string, args ...any) error {
+			reply, err := l.conn.Do(cmd, args...)
+			return check(good, reply, err)
+		}}
+		return func(ctx context.Context) (held, error) {
+			l.conn = pool.Get()
+			_, err := l.acquire(ctx)
+			return l, err
+		}
+	}}, nil
 }
 
-func (p *pooled) mutex(name string) mutex {
-	return &pooledMutex{p: p, floorLock: floorLock{strategy.DefaultKey(name), p.ttl}}
-}
-
-type pooledMutex struct {
-	p *pooled
+type pooledLock struct {
 	floorLock
-	c redis.Conn
+	conn redis.Conn
 }
 
-func (m *pooledMutex) acquire(context.Context) (held, error) {
-	m.c = m.p.Get()
-	return m, m.floorLock.acquire(m.do)
-}
-
-func (m *pooledMutex) Release(context.Context) error {
-	return errors.Join(m.release(m.do), m.c.Close())
-}
-
-func (m *pooledMutex) do(good any, cmd string, args ...any) error {
-	reply, err := m.c.Do(cmd, args...)
-	return check(good, reply, err)
+func (l *pooledLock) Release(ctx context.Context) error {
+	return errors.Join(l.floorLock.Release(ctx), l.conn.Close())
 }

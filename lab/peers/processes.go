@@ -208,7 +208,7 @@ func (s *seat) step(name string) {
 }
 
 // open opens the contestant.
-func (s *seat) open(ctx context.Context) (client, error) {
+func (s *seat) open(ctx context.Context) (*client, error) {
 	for _, c := range contestants {
 		if c.name == s.Who {
 			return c.open(ctx, s)

@@ -83,44 +83,26 @@ func measureSharing(j job) measure {
 	}
 }
 
-// A sharer is a client whose locks can be held to read, too.
-type sharer interface{ reader(name string) mutex }
-
 // openSemaphore opens one of n permits that waits in this way.
-func openSemaphore(n int, w strategy.Wait) func(context.Context, *seat) (client, error) {
+func openSemaphore(n int, w strategy.Wait) opening {
 	return openWaiting(w, func(node driver.Node, o strategy.Options) (strategy.Strategy, error) {
 		return semaphore.New(node, n, o)
 	})
 }
 
-func openRWLock(w strategy.Wait) func(context.Context, *seat) (client, error) {
-	open := openWaiting(w, func(n driver.Node, o strategy.Options) (strategy.Strategy, error) {
-		return rwlock.New(n, o)
-	})
-	return func(ctx context.Context, s *seat) (client, error) {
-		c, err := open(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		return &rwClient{c.(*ourClient)}, nil
-	}
+func openRWLock(w strategy.Wait) opening {
+	return openWaiting(w, func(n driver.Node, o strategy.Options) (strategy.Strategy, error) { return rwlock.New(n, o) })
 }
 
-func openWaiting(w strategy.Wait, open func(driver.Node, strategy.Options) (strategy.Strategy, error)) func(context.Context, *seat) (client, error) {
+func openWaiting(w strategy.Wait, open func(driver.Node, strategy.Options) (strategy.Strategy, error)) opening {
 	return openOurs(func(n driver.Node, o strategy.Options, _ ...struct{}) (strategy.Strategy, error) {
 		o.Wait = w
 		return open(n, o)
 	})
 }
 
-type rwClient struct{ *ourClient }
-
-func (c *rwClient) reader(name string) mutex {
-	return &ourMutex{c.s.(strategy.ReadWriter).NewRLock(name)}
-}
-
 // share: N callers on one name, which several may hold. A holder who has released asks again at once.
-func share(ctx context.Context, s *seat, c client) (report, error) {
+func share(ctx context.Context, s *seat, c *client) (report, error) {
 	var in presence
 	r, waits, err := s.contend(ctx, c, func(t success) error {
 		writes := s.mixed() && t.mode == 0

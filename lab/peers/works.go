@@ -19,7 +19,7 @@ import (
 )
 
 // works are what children do, by name.
-var works = map[string]func(context.Context, *seat, client) (report, error){
+var works = map[string]func(context.Context, *seat, *client) (report, error){
 	"solo":     solo,
 	"distinct": distinct,
 	"loop":     loop,
@@ -43,7 +43,7 @@ func (s *seat) name(i int) string {
 }
 
 func pair(ctx context.Context, m mutex) error {
-	h, err := m.acquire(ctx)
+	h, err := m(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *seat) repeat(n int, f func(i int) error) ([]time.Duration, error) {
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // solo: one caller, one name, in turns.
-func solo(ctx context.Context, s *seat, c client) (report, error) {
+func solo(ctx context.Context, s *seat, c *client) (report, error) {
 	m := c.mutex(s.name(0))
 	one := func(int) error { return pair(ctx, m) }
 	if err := warm(500, one); err != nil {
@@ -106,7 +106,7 @@ func solo(ctx context.Context, s *seat, c client) (report, error) {
 }
 
 // distinct: N callers, each with a name of its own, in turns.
-func distinct(ctx context.Context, s *seat, c client) (report, error) {
+func distinct(ctx context.Context, s *seat, c *client) (report, error) {
 	callers := make([]mutex, s.N)
 	for i := range callers {
 		callers[i] = c.mutex(s.name(i))
@@ -169,7 +169,7 @@ func distinct(ctx context.Context, s *seat, c client) (report, error) {
 
 // loop: N waiters on one name, in one process or several. A holder who has released asks again at
 // once or, if holds last, when another has the lock.
-func loop(ctx context.Context, s *seat, c client) (report, error) {
+func loop(ctx context.Context, s *seat, c *client) (report, error) {
 	grants, err := s.grants()
 	if err != nil {
 		return report{}, err
@@ -214,7 +214,7 @@ type success struct {
 // contend lets N callers acquire one name again and again. use is what they do with it; that includes
 // the release. waits are to write, and to read. One that is not over when the time is up counts
 // with the time so far.
-func (s *seat) contend(ctx context.Context, c client, use func(success) error) (r report, waits [2][]time.Duration, err error) {
+func (s *seat) contend(ctx context.Context, c *client, use func(success) error) (r report, waits [2][]time.Duration, err error) {
 	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
 		return r, waits, err
 	}
@@ -235,8 +235,8 @@ func (s *seat) contend(ctx context.Context, c client, use func(success) error) (
 	)
 	for i := range s.N {
 		modes := [2]mutex{c.mutex(s.name(0)), c.mutex(s.name(0))}
-		if r, ok := c.(sharer); ok {
-			modes[1] = r.reader(s.name(0))
+		if c.reader != nil {
+			modes[1] = c.reader(s.name(0))
 		}
 		for mode := range modes {
 			each[i][mode] = make([]time.Duration, 0, 1<<11)
@@ -245,7 +245,7 @@ func (s *seat) contend(ctx context.Context, c client, use func(success) error) (
 			for !over.Load() && errs[i] == nil {
 				mode := s.mode(i)
 				asked := time.Now()
-				h, err := modes[mode].acquire(ctx)
+				h, err := modes[mode](ctx)
 				if err != nil {
 					switch {
 					case ctx.Err() == nil:
@@ -320,12 +320,12 @@ func (s *seat) grants() (*atomic.Uint64, error) {
 }
 
 // drain: N waiters get the lock once each.
-func drain(ctx context.Context, s *seat, c client) (report, error) {
+func drain(ctx context.Context, s *seat, c *client) (report, error) {
 	ping, err := s.ping()
 	if err != nil {
 		return report{}, err
 	}
-	h, err := c.mutex(s.name(0)).acquire(ctx)
+	h, err := c.mutex(s.name(0))(ctx)
 	if err != nil {
 		return report{}, err
 	}
@@ -359,7 +359,7 @@ func drain(ctx context.Context, s *seat, c client) (report, error) {
 }
 
 // renewal: N locks are kept alive.
-func renewal(ctx context.Context, s *seat, c client) (report, error) {
+func renewal(ctx context.Context, s *seat, c *client) (report, error) {
 	if err := pair(ctx, c.mutex(s.name(-1))); err != nil { // connected
 		return report{}, err
 	}
@@ -370,7 +370,7 @@ func renewal(ctx context.Context, s *seat, c client) (report, error) {
 	locks := make([]held, s.N)
 	used, routines := memory(), runtime.NumGoroutine()
 	if err := s.all(func(i int) error {
-		h, err := c.mutex(names[i]).acquire(ctx)
+		h, err := c.mutex(names[i])(ctx)
 		if err == nil {
 			c.keep(h)
 			locks[i] = h
@@ -455,7 +455,7 @@ func warm(n int, f func(int) error) error {
 
 // fresh: one caller takes a new name for each pair, so that a key which is left behind stays
 // to be counted.
-func fresh(ctx context.Context, s *seat, c client) (report, error) {
+func fresh(ctx context.Context, s *seat, c *client) (report, error) {
 	one, err := s.onNewNames(ctx, c)
 	if err != nil {
 		return report{}, err
@@ -473,14 +473,14 @@ func fresh(ctx context.Context, s *seat, c client) (report, error) {
 }
 
 // onNewNames warms up what acquires and releases a new name each time.
-func (s *seat) onNewNames(ctx context.Context, c client) (one func(int) error, err error) {
+func (s *seat) onNewNames(ctx context.Context, c *client) (one func(int) error, err error) {
 	i := 0
 	one = func(int) error { i++; return pair(ctx, c.mutex(s.name(i))) }
 	return one, warm(200, one)
 }
 
 // frozen: as fresh, before and while one server is paused.
-func frozen(ctx context.Context, s *seat, c client) (report, error) {
+func frozen(ctx context.Context, s *seat, c *client) (report, error) {
 	one, err := s.onNewNames(ctx, c)
 	if err != nil {
 		return report{}, err
@@ -528,7 +528,7 @@ func frozen(ctx context.Context, s *seat, c client) (report, error) {
 }
 
 // names: one caller goes through N names that have all been used before.
-func names(ctx context.Context, s *seat, c client) (report, error) {
+func names(ctx context.Context, s *seat, c *client) (report, error) {
 	if err := pair(ctx, c.mutex(s.name(0))); err != nil { // connected
 		return report{}, err
 	}
