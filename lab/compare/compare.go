@@ -96,9 +96,9 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	began := time.Now()
 	err := pingAll(ctx, c.Servers)
 	if err == nil {
-		err = bootstrapped(ctx, c, func() error { return work(ctx, c, r) })
+		err = Bootstrapped(ctx, c.Variants, c.Servers, func() error { return work(ctx, c, r) })
 	}
-	r.Took = millis(time.Since(began))
+	r.Took = MillisOf(time.Since(began))
 	if ctx.Err() != nil {
 		r.Interrupted = true
 		err = context.Cause(ctx)
@@ -109,9 +109,9 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return r, err
 }
 
-// bootstrapped runs work on servers that vote, and leaves them as they were.
-func bootstrapped(ctx context.Context, c Config, work func() error) error {
-	told, err := subjects.Bootstrap(ctx, c.Variants, c.Servers)
+// Bootstrapped runs work on servers that vote, and leaves them as they were.
+func Bootstrapped(ctx context.Context, variants []subjects.Variant, servers []*redistest.Server, work func() error) error {
+	told, err := subjects.Bootstrap(ctx, variants, servers)
 	if err == nil {
 		err = work()
 	}
@@ -156,8 +156,8 @@ func work(ctx context.Context, c Config, r *Report) error {
 	if c.Each > 0 {
 		t := timing{each: c.Each, rounds: rounds}
 		r.Method = Method{
-			Each: millis(t.each), WarmUp: millis(t.warmUp()), Rounds: t.rounds,
-			Hold: millis(hold), Contenders: slices.Clone(Contenders),
+			Each: MillisOf(t.each), WarmUp: MillisOf(t.warmUp()), Rounds: t.rounds,
+			Hold: MillisOf(hold), Contenders: slices.Clone(Contenders),
 		}
 		steps = slices.Concat(steps, costing(c, r), []step{solo(c, r, t)}, handingOff(c, r, t), contending(c, r, t))
 	}

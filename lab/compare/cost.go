@@ -130,6 +130,11 @@ func keysOf(ctx context.Context, conn redis.Conn, name string) ([]string, error)
 	if err != nil || size > mostKeys {
 		return nil, err
 	}
+	return scan(ctx, conn, name)
+}
+
+// scan is keysOf, however many keys there are.
+func scan(ctx context.Context, conn redis.Conn, name string) ([]string, error) {
 	found := []string{}
 	for cursor := "0"; ; {
 		page, err := redis.Values(redis.DoContext(conn, ctx, "SCAN", cursor, "MATCH", "*"+name+"*", "COUNT", 1000))
@@ -164,12 +169,28 @@ func sweepOurs(ctx context.Context, servers []*redistest.Server, name string, ou
 	for i := range servers { // those after one that fails as well
 		each(ctx, servers[i:i+1], func(conn redis.Conn) error { //nolint:errcheck // its best
 			keys, err := keysOf(ctx, conn, name)
-			keys = slices.DeleteFunc(keys, func(k string) bool { return !ours(k) })
-			if err != nil || len(keys) == 0 {
-				return err
-			}
-			_, err = redis.DoContext(conn, ctx, "DEL", redis.Args{}.AddFlat(keys)...)
-			return err
+			return remove(ctx, conn, slices.DeleteFunc(keys, func(k string) bool { return !ours(k) }), err)
 		})
 	}
+}
+
+func remove(ctx context.Context, conn redis.Conn, keys []string, err error) error {
+	if err == nil && len(keys) > 0 {
+		_, err = redis.DoContext(conn, ctx, "DEL", redis.Args{}.AddFlat(keys)...)
+	}
+	return err
+}
+
+// Sweep removes all keys with this text in theirs, also when ctx is over.
+func Sweep(ctx context.Context, servers []*redistest.Server, text string) error {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	err := each(ctx, servers, func(conn redis.Conn) error {
+		keys, err := scan(ctx, conn, text)
+		return remove(ctx, conn, keys, err)
+	})
+	if err != nil {
+		return fmt.Errorf("keys with %s in them may be left: %w", text, err)
+	}
+	return nil
 }

@@ -208,7 +208,7 @@ func propertyOf(r conformance.Result) Property {
 		Name:   r.Property.Name,
 		Clause: r.Property.Clause,
 		Reason: r.Reason,
-		Took:   millis(r.Took),
+		Took:   MillisOf(r.Took),
 	}
 	switch r.Status {
 	case conformance.Kept:

@@ -64,7 +64,8 @@ type Method struct {
 // Millis is a duration in milliseconds.
 type Millis float64
 
-func millis(d time.Duration) Millis { return Millis(float64(d) / float64(time.Millisecond)) }
+// MillisOf is a duration in them.
+func MillisOf(d time.Duration) Millis { return Millis(float64(d) / float64(time.Millisecond)) }
 
 // Duration is the same as a [time.Duration].
 func (m Millis) Duration() time.Duration {

@@ -357,5 +357,5 @@ func median(xs []float64) float64 {
 
 // afterwards is a context for cleaning up, which must be done also when ctx is over.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }

@@ -151,10 +151,6 @@ type Result struct {
 // AsWanted reports whether the goods went as this way promises.
 func (r *Result) AsWanted() bool { return r.Verdict == r.Want }
 
-func millis(d time.Duration) compare.Millis {
-	return compare.Millis(float64(d) / float64(time.Millisecond))
-}
-
 // Run holds a sale for each way. When ctx ends, the report has what is known by then,
 // is marked as interrupted, and the error is ctx's cause. Any other error means that
 // the servers failed. In all cases no key is left.
@@ -165,26 +161,20 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 		Began:   time.Now().UTC().Truncate(time.Millisecond),
 		Redis:   compare.RedisOf(c.Servers, c.Kind, c.Choice),
 		Goods:   Goods, Copies: Copies, Buyers: Copies * Buyers,
-		Think: millis(c.Think), Patience: millis(c.Patience),
+		Think: compare.MillisOf(c.Think), Patience: compare.MillisOf(c.Patience),
 		Results: []Result{},
 	}
 	var ways []Way
 	ways, r.LeftOut = Ways(c.Variants, len(c.Servers))
 	sold := slices.DeleteFunc(slices.Clone(c.Variants), isLeftOut)
-	voters, err := subjects.Bootstrap(ctx, sold, c.Servers)
-	defer func() {
-		if ctx.Err() != nil {
-			r.Interrupted, err = true, context.Cause(ctx)
-		}
-		late, cancel := afterwards(ctx)
-		defer cancel()
-		if e := subjects.UndoBootstrap(late, voters); e != nil {
-			err = errors.Join(err, e)
-		}
-	}()
-	if err != nil {
-		return r, err
+	err = compare.Bootstrapped(ctx, sold, c.Servers, func() error { return c.holdAll(ctx, ways, r) })
+	if ctx.Err() != nil {
+		r.Interrupted, err = true, context.Cause(ctx)
 	}
+	return r, err
+}
+
+func (c Config) holdAll(ctx context.Context, ways []Way, r *Report) error {
 	run := prefix + rand.Text()
 	for i, w := range ways {
 		if c.Progress != nil {
@@ -192,14 +182,14 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 		}
 		result, err := c.hold(ctx, w, fmt.Sprintf("%s-%d", run, i))
 		if ctx.Err() != nil {
-			return r, err // the result may be what it is for that reason alone
+			return err // the result may be what it is for that reason alone
 		}
 		if err != nil {
-			return r, fmt.Errorf("%v: %w", w, err)
+			return fmt.Errorf("%v: %w", w, err)
 		}
 		r.Results = append(r.Results, *result)
 	}
-	return r, nil
+	return nil
 }
 
 // prefix begins what all keys of this package, and names of locks, have in them.
@@ -212,7 +202,7 @@ func ordersKey(sale string) string { return "{" + sale + "}:orders" }
 
 // hold holds one sale. An error is the server's; what goes wrong with the locks or the buyers is in the result.
 func (c Config) hold(ctx context.Context, w Way, sale string) (r *Result, err error) {
-	defer func() { err = errors.Join(err, sweep(ctx, c.Servers, sale)) }()
+	defer func() { err = errors.Join(err, compare.Sweep(ctx, c.Servers, sale)) }()
 	conn, err := c.Servers[0].Pool().GetContext(ctx)
 	if err != nil {
 		return nil, err
@@ -250,42 +240,4 @@ func verdictOf(r *Result, agreed bool) Balance {
 		return Exact
 	}
 	return Wrong
-}
-
-// afterwards is a context for cleaning up, which must be done also when ctx is over.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-}
-
-// sweep removes every key of a sale.
-func sweep(ctx context.Context, servers []*redistest.Server, sale string) error {
-	ctx, cancel := afterwards(ctx)
-	defer cancel()
-	for _, s := range servers {
-		if err := sweepAt(ctx, s.Pool(), sale); err != nil {
-			return fmt.Errorf("keys with %s in them may be left at %s: %w", sale, s.Addr(), err)
-		}
-	}
-	return nil
-}
-
-func sweepAt(ctx context.Context, pool *redis.Pool, sale string) error {
-	conn, err := pool.GetContext(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	for cursor := "0"; ; {
-		var keys []any
-		page, err := redis.Values(redis.DoContext(conn, ctx, "SCAN", cursor, "MATCH", "*"+sale+"*", "COUNT", 1000))
-		if err == nil {
-			_, err = redis.Scan(page, &cursor, &keys)
-		}
-		if err == nil && len(keys) > 0 {
-			_, err = redis.DoContext(conn, ctx, "DEL", keys...)
-		}
-		if err != nil || cursor == "0" {
-			return err
-		}
-	}
 }

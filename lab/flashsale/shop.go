@@ -277,7 +277,7 @@ func (c Config) sell(ctx context.Context, w Way, sale string, r *Result) {
 		}
 	}
 	all.Wait()
-	r.Took, r.Refused = millis(time.Since(began)), int(refused.Load())
+	r.Took, r.Refused = compare.MillisOf(time.Since(began)), int(refused.Load())
 	for _, close := range closes { // what they still have to send is sent
 		close()
 	}
