@@ -9,50 +9,36 @@ import (
 )
 
 func closing() []Property {
-	const group = "closing"
-	return []Property{
-		{
-			Name: "CloseEndsWaits", Group: group, Scripted: true,
-			Clause: "Close ends all waits: the waiters get ErrClosed.",
-			check: func(t *trial) {
-				patient := t.patient()
-				a, b := t.contender("A", patient), t.contender("B", patient)
-				a.try().want(nil, "the lock is free")
-				waiter := b.start().settles()
-				b.close().want(nil, "nothing is left to be done")
-				waiter.wait("B is closed").want(strategy.ErrClosed, "B is closed")
-			},
-		},
-		{
-			Name: "ClosedRefuses", Group: group, Scripted: true,
-			Clause: "A closed strategy refuses every call with ErrClosed; closing it again does nothing.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				a.close().want(nil, "nothing is left to be done")
-				a.close().want(nil, "it is closed already")
-				a.try().want(strategy.ErrClosed, "A is closed")
-				a.acquire().want(strategy.ErrClosed, "A is closed")
-				h.extend().want(strategy.ErrClosed, "A is closed")
-				h.release().want(strategy.ErrClosed, "A is closed")
-				b.adopt(h.lease.Token()).want(nil, "Close does not release: the servers keep the lock until its TTL is over")
-			},
-		},
-		{
-			Name: "LossAfterClose", Group: group, Scripted: true,
-			Clause: "A holder of a lock whose strategy is closed still learns of the deadline.",
-			check: func(t *trial) {
-				a := t.contender("A", t.brief())
-				h := a.try().want(nil, "the lock is free")
-				h.lease.Lost()
-				a.close().want(nil, "nothing is left to be done")
-				h.waitLost("nobody renews the lock any more")
-			},
-		},
-		{
-			Name: "LeavesNothing", Group: group, Scripted: true,
-			Clause: "After the last release the servers keep nothing of a lock and its waiters, and a caller that was refused leaves nothing either.",
-			check: func(t *trial) {
+	return inGroup("closing",
+		scripted("CloseEndsWaits", "Close ends all waits: the waiters get ErrClosed.", func(t *trial) {
+			patient := t.patient()
+			a, b := t.contender("A", patient), t.contender("B", patient)
+			a.try().want(nil, "the lock is free")
+			waiter := b.start().settles()
+			b.close().want(nil, "nothing is left to be done")
+			waiter.wait("B is closed").want(strategy.ErrClosed, "B is closed")
+		}),
+		scripted("ClosedRefuses", "A closed strategy refuses every call with ErrClosed; closing it again does nothing.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			a.close().want(nil, "nothing is left to be done")
+			a.close().want(nil, "it is closed already")
+			a.try().want(strategy.ErrClosed, "A is closed")
+			a.acquire().want(strategy.ErrClosed, "A is closed")
+			h.extend().want(strategy.ErrClosed, "A is closed")
+			h.release().want(strategy.ErrClosed, "A is closed")
+			b.adopt(h.lease.Token()).want(nil, "Close does not release: the servers keep the lock until its TTL is over")
+		}),
+		scripted("LossAfterClose", "A holder of a lock whose strategy is closed still learns of the deadline.", func(t *trial) {
+			a := t.contender("A", t.brief())
+			h := a.try().want(nil, "the lock is free")
+			h.lease.Lost()
+			a.close().want(nil, "nothing is left to be done")
+			h.waitLost("nobody renews the lock any more")
+		}),
+		scripted("LeavesNothing",
+			"After the last release the servers keep nothing of a lock and its waiters, and a caller that was refused leaves nothing either.",
+			func(t *trial) {
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -63,24 +49,20 @@ func closing() []Property {
 				h.release().want(nil, "A holds the lock")
 				waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
 				t.nothingLeft(t.patience, "the last release")
-			},
-		},
-		{
-			Name: "ExpiryLeavesNothing", Group: group, Scripted: true,
-			Clause: "If a holder has died, the servers keep nothing of its lock after its TTL, though nobody takes it over.",
-			check: func(t *trial) {
+			}),
+		scripted("ExpiryLeavesNothing",
+			"If a holder has died, the servers keep nothing of its lock after its TTL, though nobody takes it over.",
+			func(t *trial) {
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				h.detach() // as if it had died
 				b.seesExpire(h)
 				t.nothingLeft(5*time.Second, "A's lock has expired") // of several servers, some are behind
-			},
-		},
-		{
-			Name: "NoGoroutines", Group: group, Alone: true,
-			Clause: "After Close no goroutine is left, whatever was acquired, renewed, lost, waited for and called off before.",
-			check: func(t *trial) {
+			}),
+		alone(byChance("NoGoroutines",
+			"After Close no goroutine is left, whatever was acquired, renewed, lost, waited for and called off before.",
+			func(t *trial) {
 				t.live() // what is made once per process is made now
 				before := goroutines()
 				t.live()
@@ -93,9 +75,8 @@ func closing() []Property {
 					t.sleep(pause) // stacks are dear
 					pause *= 2
 				}
-			},
-		},
-	}
+			})),
+	)
 }
 
 // nothingLeft ends the trial unless the servers keep nothing of the lock by then.

@@ -208,6 +208,27 @@ func Properties() []Property {
 	return slices.Concat(exclusion(), ownership(), expiry(), racing(), clocks(), waiting(), queueing(), forging(), renewal(), noAnswer(), handingOver(), moving(), fencing(), reentering(), sharing(), readingAndWriting(), quorum(), input(), closing())
 }
 
+// inGroup is those properties.
+func inGroup(group string, all ...Property) []Property {
+	for i := range all {
+		all[i].Group = group
+	}
+	return all
+}
+
+func scripted(name, clause string, check func(*trial)) Property {
+	return Property{Name: name, Clause: clause, Scripted: true, check: check}
+}
+
+func byChance(name, clause string, check func(*trial)) Property {
+	return Property{Name: name, Clause: clause, check: check}
+}
+
+func alone(p Property) Property {
+	p.Alone = true
+	return p
+}
+
 // A Status is what became of a property.
 type Status int
 

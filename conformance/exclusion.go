@@ -12,88 +12,59 @@ import (
 )
 
 func exclusion() []Property {
-	const group = "exclusion"
-	return []Property{
-		{
-			Name: "Exclusive", Group: group, Scripted: true,
-			Clause: "While one contender holds a lock, every other is refused.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				a.try().want(nil, "the lock is free")
-				b.try().want(strategy.ErrHeld, "A holds the lock")
-				b.try().want(strategy.ErrHeld, "asking again does not change that")
-			},
-		},
-		{
-			Name: "TryDoesNotWait", Group: group, Scripted: true,
-			Clause: "TryAcquire answers while the lock is held: it does not wait for it.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				a.try().want(nil, "the lock is free")
-				const why = "A holds the lock"
-				await(t, aside(b.try), t.patience, "B.TryAcquire() has not returned after %v, want ErrHeld: %s", t.patience, why).want(strategy.ErrHeld, why)
-			},
-		},
-		{
-			Name: "ReleaseFrees", Group: group, Scripted: true,
-			Clause: "A lock that was released can be taken at once, by anybody.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				a.try().want(nil, "the lock is free").release().want(nil, "A holds the lock")
-				b.try().want(nil, "A has released").release().want(nil, "B holds the lock")
-				a.try().want(nil, "B has released")
-			},
-		},
-		{
-			Name: "NamesIndependent", Group: group, Scripted: true,
-			Clause: "Locks of different names have nothing to do with each other.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				first := a.try().want(nil, "the lock is free")
-				second := b.on(t.name+"2").try().want(nil, "A holds a lock of another name")
-				first.release().want(nil, "A holds its lock")
-				a.on(t.name+"2").try().want(strategy.ErrHeld, "A's release was that of another lock")
-				second.release().want(nil, "B holds its lock")
-			},
-		},
-		{
-			Name: "Contention", Group: group,
-			Clause: "However many contend at once, never do two hold the lock.",
-			check: func(t *trial) {
-				var inside atomic.Int32
-				t.compete(4, 4, 4, func(h *hold) error {
-					if n := inside.Add(1); n != 1 {
-						return fmt.Errorf("%d hold the lock at once, want 1", n)
-					}
-					time.Sleep(time.Microsecond) // let the others in, if they can
-					inside.Add(-1)
-					return nil
-				})
-			},
-		},
-		{
-			Name: "NoLostUpdate", Group: group,
-			Clause: "A counter that is read, and written in a second step, under the lock, counts every holder.",
-			check: func(t *trial) {
-				var counter atomic.Int64 // atomic for the race detector's sake: the two steps are not
-				const contenders, threads, rounds = 4, 4, 4
-				t.compete(contenders, threads, rounds, func(h *hold) error {
-					read := counter.Load()
-					time.Sleep(time.Microsecond)
-					counter.Store(read + 1)
-					return nil
-				})
-				if got := counter.Load(); got != contenders*threads*rounds {
-					t.failf("the counter is %d, want %d: an update was lost", got, contenders*threads*rounds)
+	return inGroup("exclusion",
+		scripted("Exclusive", "While one contender holds a lock, every other is refused.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			a.try().want(nil, "the lock is free")
+			b.try().want(strategy.ErrHeld, "A holds the lock")
+			b.try().want(strategy.ErrHeld, "asking again does not change that")
+		}),
+		scripted("TryDoesNotWait", "TryAcquire answers while the lock is held: it does not wait for it.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			a.try().want(nil, "the lock is free")
+			const why = "A holds the lock"
+			await(t, aside(b.try), t.patience, "B.TryAcquire() has not returned after %v, want ErrHeld: %s", t.patience, why).want(strategy.ErrHeld, why)
+		}),
+		scripted("ReleaseFrees", "A lock that was released can be taken at once, by anybody.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			a.try().want(nil, "the lock is free").release().want(nil, "A holds the lock")
+			b.try().want(nil, "A has released").release().want(nil, "B holds the lock")
+			a.try().want(nil, "B has released")
+		}),
+		scripted("NamesIndependent", "Locks of different names have nothing to do with each other.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			first := a.try().want(nil, "the lock is free")
+			second := b.on(t.name+"2").try().want(nil, "A holds a lock of another name")
+			first.release().want(nil, "A holds its lock")
+			a.on(t.name+"2").try().want(strategy.ErrHeld, "A's release was that of another lock")
+			second.release().want(nil, "B holds its lock")
+		}),
+		byChance("Contention", "However many contend at once, never do two hold the lock.", func(t *trial) {
+			var inside atomic.Int32
+			t.compete(4, 4, 4, func(h *hold) error {
+				if n := inside.Add(1); n != 1 {
+					return fmt.Errorf("%d hold the lock at once, want 1", n)
 				}
-			},
-		},
-		{
-			Name: "Processes", Group: group,
-			Clause: "Five processes that start together and fight for one lock get it one at a time, and all of them do.",
-			check:  processes,
-		},
-	}
+				time.Sleep(time.Microsecond) // let the others in, if they can
+				inside.Add(-1)
+				return nil
+			})
+		}),
+		byChance("NoLostUpdate", "A counter that is read, and written in a second step, under the lock, counts every holder.", func(t *trial) {
+			var counter atomic.Int64 // atomic for the race detector's sake: the two steps are not
+			const contenders, threads, rounds = 4, 4, 4
+			t.compete(contenders, threads, rounds, func(h *hold) error {
+				read := counter.Load()
+				time.Sleep(time.Microsecond)
+				counter.Store(read + 1)
+				return nil
+			})
+			if got := counter.Load(); got != contenders*threads*rounds {
+				t.failf("the counter is %d, want %d: an update was lost", got, contenders*threads*rounds)
+			}
+		}),
+		byChance("Processes", "Five processes that start together and fight for one lock get it one at a time, and all of them do.", processes),
+	)
 }
 
 // compete lets n contenders of several threads each acquire the lock and call work

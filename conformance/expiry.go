@@ -11,35 +11,25 @@ import (
 )
 
 func expiry() []Property {
-	const group = "expiry"
-	return []Property{
-		{
-			Name: "Expires", Group: group, Scripted: true,
-			Clause: "A lock whose holder has died becomes free by itself.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				a.try().want(nil, "the lock is free").detach() // as if it had died
-				b.eventually("A's lock expires")
-			},
-		},
-		{
-			Name: "DeadlineIsSafe", Group: group, Scripted: true,
-			Clause: "Nobody else gets the lock before its holder's deadline.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				deadline := a.try().want(nil, "the lock is free").lease.Deadline()
-				for left := t.ttl; left > 0; left = time.Until(deadline) {
-					if k := b.try(); k.err == nil && time.Now().Before(deadline) {
-						t.failf("%s = <nil> %v before A's deadline, want ErrHeld until then", k.text, time.Until(deadline))
-					}
-					t.sleep(max(left/10, time.Millisecond)) // the last moments count
+	return inGroup("expiry",
+		scripted("Expires", "A lock whose holder has died becomes free by itself.", func(t *trial) {
+			a, b := t.contender("A", t.brief()), t.contender("B", ample)
+			a.try().want(nil, "the lock is free").detach() // as if it had died
+			b.eventually("A's lock expires")
+		}),
+		scripted("DeadlineIsSafe", "Nobody else gets the lock before its holder's deadline.", func(t *trial) {
+			a, b := t.contender("A", t.brief()), t.contender("B", ample)
+			deadline := a.try().want(nil, "the lock is free").lease.Deadline()
+			for left := t.ttl; left > 0; left = time.Until(deadline) {
+				if k := b.try(); k.err == nil && time.Now().Before(deadline) {
+					t.failf("%s = <nil> %v before A's deadline, want ErrHeld until then", k.text, time.Until(deadline))
 				}
-			},
-		},
-		{
-			Name: "DeadlineFromRequest", Group: group, Scripted: true,
-			Clause: "The deadline counts from before the request left, not from its reply: a slow reply does not make the lock look younger.",
-			check: func(t *trial) {
+				t.sleep(max(left/10, time.Millisecond)) // the last moments count
+			}
+		}),
+		scripted("DeadlineFromRequest",
+			"The deadline counts from before the request left, not from its reply: a slow reply does not make the lock look younger.",
+			func(t *trial) {
 				a := t.gated("A", strategy.Options{TTL: 6 * t.ttl, OpTimeout: 5 * t.ttl})
 				var last atomic.Pointer[time.Time] // several servers may be asked at once
 				sent := func() time.Time { return *last.Load() }
@@ -58,28 +48,22 @@ func expiry() []Property {
 				if late := h.lease.Deadline().Sub(sent().Add(a.o.TTL)); late > 0 {
 					t.failf("Deadline() after Extend is %v after the TTL that began when the request was sent, want before", late)
 				}
-			},
-		},
-		{
-			Name: "LateGrant", Group: group, Scripted: true,
-			Clause: "A grant that arrives after its own deadline is an error, not a lease.",
-			check: func(t *trial) {
-				a := t.gated("A", strategy.Options{TTL: 50 * time.Millisecond, OpTimeout: 40 * time.Millisecond})
-				a.each(func(_ int, send func()) {
-					send()
-					t.pause(2 * a.o.TTL)
-				})
-				k := a.try()
-				a.each(nil)
-				if k.err == nil {
-					t.failf("%s = <nil>, %v after it was asked for a lock of %v, want an error", k.text, k.elapsed, a.o.TTL)
-				}
-			},
-		},
-		{
-			Name: "FailedTryChangesNothing", Group: group, Scripted: true,
-			Clause: "An attempt that is refused, and an extension that comes too late, change neither whose the lock is nor how long it lasts.",
-			check: func(t *trial) {
+			}),
+		scripted("LateGrant", "A grant that arrives after its own deadline is an error, not a lease.", func(t *trial) {
+			a := t.gated("A", strategy.Options{TTL: 50 * time.Millisecond, OpTimeout: 40 * time.Millisecond})
+			a.each(func(_ int, send func()) {
+				send()
+				t.pause(2 * a.o.TTL)
+			})
+			k := a.try()
+			a.each(nil)
+			if k.err == nil {
+				t.failf("%s = <nil>, %v after it was asked for a lock of %v, want an error", k.text, k.elapsed, a.o.TTL)
+			}
+		}),
+		scripted("FailedTryChangesNothing",
+			"An attempt that is refused, and an extension that comes too late, change neither whose the lock is nor how long it lasts.",
+			func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				var late, h *hold
 				if t.Evict != nil {
@@ -96,103 +80,84 @@ func expiry() []Property {
 				}
 				h.detach()
 				b.eventually("A's lock expires, whatever B asks for")
-			},
-		},
-		{
-			Name: "OneTakesOver", Group: group,
-			Clause: "Of many who wait for a lock to expire, one gets it.",
-			check: func(t *trial) {
-				a := t.contender("A", t.brief())
-				rivals := []*contender{t.contender("B", ample), t.contender("C", ample), t.contender("D", ample), t.contender("E", ample)}
-				a.try().want(nil, "the lock is free").detach()
-				t.sleep(t.ttl * 3 / 4) // whether it is held so long, other trials look
-				var winners atomic.Int32
-				var wrong atomic.Pointer[call]
-				limit := time.Now().Add(t.patience)
-				for over := false; !over && time.Now().Before(limit) && t.ctx.Err() == nil && wrong.Load() == nil; {
-					over = winners.Load() > 0 // and one last round
-					var round sync.WaitGroup  // all at the same moment, so that they are rivals on a busy machine, too
-					for _, c := range rivals {
-						for range 2 {
-							round.Go(func() {
-								if k := c.try(); k.err == nil {
-									winners.Add(1)
-								} else if !errors.Is(k.err, strategy.ErrHeld) {
-									wrong.Store(&k)
-								}
-							})
-						}
-					}
-					round.Wait()
-					t.sleep(t.ttl / 100)
-				}
-				if k := wrong.Load(); k != nil {
-					k.want(strategy.ErrHeld, "somebody holds the lock")
-				}
-				if n := winners.Load(); n != 1 {
-					t.failf("%d took the lock over, want 1", n)
-				}
-			},
-		},
-		{
-			Name: "ExtendRestarts", Group: group, Scripted: true,
-			Clause: "Extending counts the TTL again: from now, not on top of the time that is left.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				for end := time.Now().Add(2 * t.ttl); time.Now().Before(end); {
-					t.sleep(t.ttl / 8)
-					old := h.lease.Deadline()
-					k := h.extend()
-					if errors.Is(k.err, strategy.ErrLost) && time.Now().After(old.Add(-t.ttl/10)) {
-						t.tooSlow("A did not come to extend in time")
-					}
-					k.want(nil, "A holds the lock")
-					deadline := h.lease.Deadline()
-					if !deadline.After(old) {
-						t.failf("Deadline() after Extend is %v later, want later", deadline.Sub(old))
-					}
-					if k := b.try(); k.err == nil {
-						if left := time.Until(deadline); left > 0 {
-							t.failf("%s = <nil> %v before A's deadline, want ErrHeld: A has extended", k.text, left)
-						}
-						t.tooSlow("A did not come to extend in time")
+			}),
+		byChance("OneTakesOver", "Of many who wait for a lock to expire, one gets it.", func(t *trial) {
+			a := t.contender("A", t.brief())
+			rivals := []*contender{t.contender("B", ample), t.contender("C", ample), t.contender("D", ample), t.contender("E", ample)}
+			a.try().want(nil, "the lock is free").detach()
+			t.sleep(t.ttl * 3 / 4) // whether it is held so long, other trials look
+			var winners atomic.Int32
+			var wrong atomic.Pointer[call]
+			limit := time.Now().Add(t.patience)
+			for over := false; !over && time.Now().Before(limit) && t.ctx.Err() == nil && wrong.Load() == nil; {
+				over = winners.Load() > 0 // and one last round
+				var round sync.WaitGroup  // all at the same moment, so that they are rivals on a busy machine, too
+				for _, c := range rivals {
+					for range 2 {
+						round.Go(func() {
+							if k := c.try(); k.err == nil {
+								winners.Add(1)
+							} else if !errors.Is(k.err, strategy.ErrHeld) {
+								wrong.Store(&k)
+							}
+						})
 					}
 				}
-				if info, err := b.s.Inspect(t.ctx, t.name); err == nil && info.TTL > t.ttl {
-					t.failf("after Extend the lock is left for %v, want the TTL of %v at most", info.TTL, t.ttl)
+				round.Wait()
+				t.sleep(t.ttl / 100)
+			}
+			if k := wrong.Load(); k != nil {
+				k.want(strategy.ErrHeld, "somebody holds the lock")
+			}
+			if n := winners.Load(); n != 1 {
+				t.failf("%d took the lock over, want 1", n)
+			}
+		}),
+		scripted("ExtendRestarts", "Extending counts the TTL again: from now, not on top of the time that is left.", func(t *trial) {
+			a, b := t.contender("A", t.brief()), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			for end := time.Now().Add(2 * t.ttl); time.Now().Before(end); {
+				t.sleep(t.ttl / 8)
+				old := h.lease.Deadline()
+				k := h.extend()
+				if errors.Is(k.err, strategy.ErrLost) && time.Now().After(old.Add(-t.ttl/10)) {
+					t.tooSlow("A did not come to extend in time")
 				}
-				h.detach()
-				b.eventually("A's lock expires")
-			},
-		},
-		{
-			Name: "ExtendNeverRecreates", Group: group, Scripted: true,
-			Clause: "Extending a lock that was lost says ErrLost, and does not bring it back.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				t.evict(t.name)
-				h.extend().want(strategy.ErrLost, "A has lost the lock")
-				b.try().want(nil, "A has lost the lock, and its Extend did not bring it back")
-			},
-		},
-		{
-			Name: "NoDeadlock", Group: group, Scripted: true,
-			Clause: "Whichever of its requests a contender dies after, the lock becomes free by itself: at no moment is it without expiry.",
-			check: func(t *trial) {
+				k.want(nil, "A holds the lock")
+				deadline := h.lease.Deadline()
+				if !deadline.After(old) {
+					t.failf("Deadline() after Extend is %v later, want later", deadline.Sub(old))
+				}
+				if k := b.try(); k.err == nil {
+					if left := time.Until(deadline); left > 0 {
+						t.failf("%s = <nil> %v before A's deadline, want ErrHeld: A has extended", k.text, left)
+					}
+					t.tooSlow("A did not come to extend in time")
+				}
+			}
+			if info, err := b.s.Inspect(t.ctx, t.name); err == nil && info.TTL > t.ttl {
+				t.failf("after Extend the lock is left for %v, want the TTL of %v at most", info.TTL, t.ttl)
+			}
+			h.detach()
+			b.eventually("A's lock expires")
+		}),
+		scripted("ExtendNeverRecreates", "Extending a lock that was lost says ErrLost, and does not bring it back.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			t.evict(t.name)
+			h.extend().want(strategy.ErrLost, "A has lost the lock")
+			b.try().want(nil, "A has lost the lock, and its Extend did not bring it back")
+		}),
+		scripted("NoDeadlock",
+			"Whichever of its requests a contender dies after, the lock becomes free by itself: at no moment is it without expiry.",
+			func(t *trial) {
 				b := t.contender("B", ample)
 				for k, alive := 1, false; !alive; k++ {
 					alive = t.dieAfter(k, b)
 				}
-			},
-		},
-		{
-			Name: "HolderKilled", Group: group,
-			Clause: "When the holder's process is killed, its lock becomes free by itself.",
-			check:  holderKilled,
-		},
-	}
+			}),
+		byChance("HolderKilled", "When the holder's process is killed, its lock becomes free by itself.", holderKilled),
+	)
 }
 
 // dieAfter lets A die after its k-th request of an acquisition, and b inherit. It

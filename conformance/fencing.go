@@ -6,12 +6,10 @@ import (
 )
 
 func fencing() []Property {
-	const group = "fencing"
-	return []Property{
-		{
-			Name: "FenceRises", Group: group, Scripted: true,
-			Clause: "Every hold has a greater fence than all holds before it, however those ended; or no hold has one, if the lock cannot issue unique, rising ones.",
-			check: func(t *trial) {
+	return inGroup("fencing",
+		scripted("FenceRises",
+			"Every hold has a greater fence than all holds before it, however those ended; or no hold has one, if the lock cannot issue unique, rising ones.",
+			func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var last uint64
 				next := func(h *hold, after string) {
@@ -37,55 +35,46 @@ func fencing() []Property {
 					third.detach()
 					next(b.adopt(third.lease.Token()).want(nil, "A has detached"), "a detach: who took over must not be outdone by who gave up")
 				}
-			},
-		},
-		{
-			Name: "FenceKept", Group: group, Scripted: true,
-			Clause: "A hold keeps its fence for life: renewal does not change it, nor does the loss of the lock.",
-			check: func(t *trial) {
-				t.needs(t.Fenced, "Subject.Fenced is false")
-				a := t.contender("A", t.brief())
-				h := a.try().want(nil, "the lock is free")
-				first, _ := h.lease.Fence()
-				same := func(after string) {
-					if got, ok := h.lease.Fence(); got != first || !ok {
-						t.failf("A.Fence() after %s = %d, %v, want %d as before", after, got, ok, first)
-					}
+			}),
+		scripted("FenceKept", "A hold keeps its fence for life: renewal does not change it, nor does the loss of the lock.", func(t *trial) {
+			t.needs(t.Fenced, "Subject.Fenced is false")
+			a := t.contender("A", t.brief())
+			h := a.try().want(nil, "the lock is free")
+			first, _ := h.lease.Fence()
+			same := func(after string) {
+				if got, ok := h.lease.Fence(); got != first || !ok {
+					t.failf("A.Fence() after %s = %d, %v, want %d as before", after, got, ok, first)
 				}
-				h.extend().want(nil, "A holds the lock")
-				same("Extend")
+			}
+			h.extend().want(nil, "A holds the lock")
+			same("Extend")
+			h.keepAlive(0)
+			t.untilRenewed(h)
+			same("a renewal")
+			if t.Evict != nil {
+				h.release().want(nil, "A holds the lock")
+				h = a.try().want(nil, "A has released")
+				first, _ = h.lease.Fence()
+				t.evict(t.name)
 				h.keepAlive(0)
-				t.untilRenewed(h)
-				same("a renewal")
-				if t.Evict != nil {
-					h.release().want(nil, "A holds the lock")
-					h = a.try().want(nil, "A has released")
-					first, _ = h.lease.Fence()
-					t.evict(t.name)
-					h.keepAlive(0)
-					h.waitLost("the lock was taken away")
-					same("the loss")
+				h.waitLost("the lock was taken away")
+				same("the loss")
+			}
+		}),
+		byChance("FenceOrders", "However many contend at once, fences have the order in which the lock was held.", func(t *trial) {
+			t.needs(t.Fenced, "Subject.Fenced is false")
+			var mu sync.Mutex
+			var last uint64
+			t.compete(4, 4, 6, func(h *hold) error {
+				mu.Lock()
+				defer mu.Unlock()
+				fence, ok := h.lease.Fence()
+				if !ok || fence <= last {
+					return fmt.Errorf("Fence() = %d, %v, want more than %d, that of the hold before", fence, ok, last)
 				}
-			},
-		},
-		{
-			Name: "FenceOrders", Group: group,
-			Clause: "However many contend at once, fences have the order in which the lock was held.",
-			check: func(t *trial) {
-				t.needs(t.Fenced, "Subject.Fenced is false")
-				var mu sync.Mutex
-				var last uint64
-				t.compete(4, 4, 6, func(h *hold) error {
-					mu.Lock()
-					defer mu.Unlock()
-					fence, ok := h.lease.Fence()
-					if !ok || fence <= last {
-						return fmt.Errorf("Fence() = %d, %v, want more than %d, that of the hold before", fence, ok, last)
-					}
-					last = fence
-					return nil
-				})
-			},
-		},
-	}
+				last = fence
+				return nil
+			})
+		}),
+	)
 }

@@ -12,12 +12,10 @@ import (
 )
 
 func forging() []Property {
-	const group = "waiting"
-	return []Property{
-		{
-			Name: "ForgedGrant", Group: group, Scripted: true,
-			Clause: "A message alone, from anybody and with any words, makes nobody a holder next to another for longer than a direct grant lasts; and no waiter loses its turn by it.",
-			check: func(t *trial) {
+	return inGroup("waiting",
+		scripted("ForgedGrant",
+			"A message alone, from anybody and with any words, makes nobody a holder next to another for longer than a direct grant lasts; and no waiter loses its turn by it.",
+			func(t *trial) {
 				t.needsForge()
 				t.relies(driver.SuccessorTTL(ample.TTL) / 2)
 				t.forgedNextTo(t.contender("A", ample), t.contender("B", ample), "the lock is free")
@@ -30,32 +28,27 @@ func forging() []Property {
 					name := t.name + "/read"
 					t.forgedNextTo(t.writer("A", ample).on(name), t.reader("B", ample).on(name), "the lock is free")
 				}
-			},
-		},
-		{
-			Name: "ForgedDelay", Group: group, Scripted: true,
-			Clause: "No message lets a waiter sleep for longer than the servers have said, or its own TTL.",
-			check: func(t *trial) {
-				t.needsForge()
-				a, b := t.contender("A", t.brief()), t.contender("B", t.brief())
-				h := a.try().want(nil, "the lock is free")
-				waiter := b.start().settles()
-				t.forge(b.lock.Name(), driver.Notification{Next: contract.MaxTTL})
-				t.forge(b.lock.Name(), driver.Notification{Next: time.Millisecond}) // if it believes that, it asks
-				t.sleep(t.ttl / 20)
-				h.detach()
-				died := time.Now()
-				for most := 3 * t.ttl; !isClosed(waiter.done); t.sleep(t.ttl / 10) {
-					if time.Since(died) > most {
-						t.failf("B.Acquire() has not returned %v after the holder died, want the TTL of A or B, %v", most, t.ttl)
-					}
-					t.forge(b.lock.Name(), driver.Notification{Next: contract.MaxTTL})
-					t.forge(b.lock.Name(), driver.Notification{Token: "somebody", Grant: driver.Grant{TTL: contract.MaxTTL}})
+			}),
+		scripted("ForgedDelay", "No message lets a waiter sleep for longer than the servers have said, or its own TTL.", func(t *trial) {
+			t.needsForge()
+			a, b := t.contender("A", t.brief()), t.contender("B", t.brief())
+			h := a.try().want(nil, "the lock is free")
+			waiter := b.start().settles()
+			t.forge(b.lock.Name(), driver.Notification{Next: contract.MaxTTL})
+			t.forge(b.lock.Name(), driver.Notification{Next: time.Millisecond}) // if it believes that, it asks
+			t.sleep(t.ttl / 20)
+			h.detach()
+			died := time.Now()
+			for most := 3 * t.ttl; !isClosed(waiter.done); t.sleep(t.ttl / 10) {
+				if time.Since(died) > most {
+					t.failf("B.Acquire() has not returned %v after the holder died, want the TTL of A or B, %v", most, t.ttl)
 				}
-				waiter.wait("A's lock has expired").want(nil, "A's lock has expired")
-			},
-		},
-	}
+				t.forge(b.lock.Name(), driver.Notification{Next: contract.MaxTTL})
+				t.forge(b.lock.Name(), driver.Notification{Token: "somebody", Grant: driver.Grant{TTL: contract.MaxTTL}})
+			}
+			waiter.wait("A's lock has expired").want(nil, "A's lock has expired")
+		}),
+	)
 }
 
 // needsForge skips the trial if nobody hears messages.

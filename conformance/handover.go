@@ -7,12 +7,10 @@ import (
 )
 
 func handingOver() []Property {
-	const group = "handing over"
-	return []Property{
-		{
-			Name: "Detach", Group: group, Scripted: true,
-			Clause: "Detaching ends the lease here and leaves the lock with the servers: nobody else gets it, and nothing is lost.",
-			check: func(t *trial) {
+	return inGroup("handing over",
+		scripted("Detach",
+			"Detaching ends the lease here and leaves the lock with the servers: nobody else gets it, and nothing is lost.",
+			func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				lost := h.lease.Lost()
@@ -29,12 +27,10 @@ func handingOver() []Property {
 				default:
 				}
 				b.adopt(h.lease.Token()).want(nil, "A has detached").release().want(nil, "B has adopted the lock")
-			},
-		},
-		{
-			Name: "Adopt", Group: group, Scripted: true,
-			Clause: "The caller that gets the token of a detached lock takes the lock over, renewed, and it is never free in between.",
-			check: func(t *trial) {
+			}),
+		scripted("Adopt",
+			"The caller that gets the token of a detached lock takes the lock over, renewed, and it is never free in between.",
+			func(t *trial) {
 				a, b, c := t.contender("A", t.brief()), t.contender("B", ample), t.contender("C", ample)
 				h := a.try().want(nil, "the lock is free")
 				token := h.detach()
@@ -48,12 +44,10 @@ func handingOver() []Property {
 				adopted.extend().want(nil, "B holds the lock")
 				adopted.release().want(nil, "B holds the lock")
 				c.try().want(nil, "B has released")
-			},
-		},
-		{
-			Name: "AdoptOnlyHeld", Group: group, Scripted: true,
-			Clause: "A token that does not hold the lock any more cannot be adopted, and the lock stays what it is: held by another, or free.",
-			check: func(t *trial) {
+			}),
+		scripted("AdoptOnlyHeld",
+			"A token that does not hold the lock any more cannot be adopted, and the lock stays what it is: held by another, or free.",
+			func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				token := a.try().want(nil, "the lock is free").detach()
 				t.evict(t.name)
@@ -62,12 +56,10 @@ func handingOver() []Property {
 				c.adopt(token).want(strategy.ErrLost, "B holds the lock")
 				c.try().want(strategy.ErrHeld, "B holds the lock")
 				h.release().want(nil, "B holds the lock")
-			},
-		},
-		{
-			Name: "AdoptOnce", Group: group, Scripted: true,
-			Clause: "A token can be adopted once: a caller that brings it again, and the lease that it was taken from, learn that it is lost.",
-			check: func(t *trial) {
+			}),
+		scripted("AdoptOnce",
+			"A token can be adopted once: a caller that brings it again, and the lease that it was taken from, learn that it is lost.",
+			func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				token := a.try().want(nil, "the lock is free").detach()
 				h := b.adopt(token).want(nil, "A has detached")
@@ -76,57 +68,50 @@ func handingOver() []Property {
 				k := c.adopt(h.lease.Token()).want(nil, "C brings the token that holds")
 				h.extend().want(strategy.ErrLost, "C has adopted the lock")
 				k.release().want(nil, "C holds the lock")
-			},
-		},
-		{
-			Name: "AdoptionWakes", Group: group, Scripted: true,
-			Clause: "Where the servers announce releases, a waiter that came before an adoption is notified of the adopter's release.",
-			check: func(t *trial) {
+			}),
+		scripted("AdoptionWakes",
+			"Where the servers announce releases, a waiter that came before an adoption is notified of the adopter's release.",
+			func(t *trial) {
 				a, b, c := t.contender("A", t.listening()), t.contender("B", t.listening()), t.contender("C", ample)
 				h := a.try().want(nil, "the lock is free")
 				waiter := b.start().settles()
 				adopted := c.adopt(h.detach()).want(nil, "A has detached")
 				adopted.release().want(nil, "C has adopted the lock")
 				waiter.wait("C has released").want(nil, "C has released")
-			},
-		},
-		{
-			Name: "Inspect", Group: group, Scripted: true,
-			Clause: "Inspect shows who holds a lock, its label, since when, and for how long at most, and changes nothing.",
-			check: func(t *trial) {
-				o := ample
-				o.Label = "host 7, shelf 3"
-				a, b := t.contender("A", o), t.contender("B", ample)
-				if info := b.inspect(); info.Held || info.Token != "" {
-					t.failf("Inspect() of a free lock = %+v, want not held", info)
-				}
-				asked := time.Now().Truncate(time.Millisecond) // which is all that a token tells
-				h := a.try().want(nil, "the lock is free")
-				info := b.inspect()
-				if !info.Held || info.Token != h.lease.Token() {
-					t.failf("Inspect() = held %v, by %q, want by A: %q", info.Held, info.Token, h.lease.Token())
-				}
-				if info.Name != t.name || info.Key != strategy.DefaultKey(t.name) || info.Label != o.Label {
-					t.failf("Inspect() = name %q, key %q, label %q, want %q, %q, %q", info.Name, info.Key, info.Label, t.name, strategy.DefaultKey(t.name), o.Label)
-				}
-				if since := info.Since; since.Before(asked) || since.After(time.Now()) {
-					t.failf("Inspect() = since %v, want between %v, when A asked, and now", since, asked)
-				}
-				if info.TTL <= 0 || info.TTL > o.TTL {
-					t.failf("Inspect() = TTL %v, want more than 0 and %v at most", info.TTL, o.TTL)
-				}
-				if fence, ok := h.lease.Fence(); ok && info.Fence != fence {
-					t.failf("Inspect() = fence %d, want A's: %d", info.Fence, fence)
-				}
-				b.try().want(strategy.ErrHeld, "A holds the lock, inspected or not")
-				h.extend().want(nil, "A holds the lock")
-				h.release().want(nil, "A holds the lock")
-				if info := b.inspect(); info.Held || info.Token != "" {
-					t.failf("Inspect() after the release = %+v, want not held", info)
-				}
-			},
-		},
-	}
+			}),
+		scripted("Inspect", "Inspect shows who holds a lock, its label, since when, and for how long at most, and changes nothing.", func(t *trial) {
+			o := ample
+			o.Label = "host 7, shelf 3"
+			a, b := t.contender("A", o), t.contender("B", ample)
+			if info := b.inspect(); info.Held || info.Token != "" {
+				t.failf("Inspect() of a free lock = %+v, want not held", info)
+			}
+			asked := time.Now().Truncate(time.Millisecond) // which is all that a token tells
+			h := a.try().want(nil, "the lock is free")
+			info := b.inspect()
+			if !info.Held || info.Token != h.lease.Token() {
+				t.failf("Inspect() = held %v, by %q, want by A: %q", info.Held, info.Token, h.lease.Token())
+			}
+			if info.Name != t.name || info.Key != strategy.DefaultKey(t.name) || info.Label != o.Label {
+				t.failf("Inspect() = name %q, key %q, label %q, want %q, %q, %q", info.Name, info.Key, info.Label, t.name, strategy.DefaultKey(t.name), o.Label)
+			}
+			if since := info.Since; since.Before(asked) || since.After(time.Now()) {
+				t.failf("Inspect() = since %v, want between %v, when A asked, and now", since, asked)
+			}
+			if info.TTL <= 0 || info.TTL > o.TTL {
+				t.failf("Inspect() = TTL %v, want more than 0 and %v at most", info.TTL, o.TTL)
+			}
+			if fence, ok := h.lease.Fence(); ok && info.Fence != fence {
+				t.failf("Inspect() = fence %d, want A's: %d", info.Fence, fence)
+			}
+			b.try().want(strategy.ErrHeld, "A holds the lock, inspected or not")
+			h.extend().want(nil, "A holds the lock")
+			h.release().want(nil, "A holds the lock")
+			if info := b.inspect(); info.Held || info.Token != "" {
+				t.failf("Inspect() after the release = %+v, want not held", info)
+			}
+		}),
+	)
 }
 
 // adopt is Adopt of the contender's lock.

@@ -11,40 +11,34 @@ import (
 )
 
 func input() []Property {
-	const group = "input"
-	return []Property{
-		{
-			Name: "OddNames", Group: group, Scripted: true,
-			Clause: "A lock's name may be any bytes, and different names are different locks.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				var names []string
-				for _, odd := range []string{
-					"", " ", "a", "A", "ä", "a\u0308", "\x00", "\x00b", "\xff\xfe", "\r\n", "'", `"`, `\`,
-					"{", "}", "{}", "{a}", "}{", "*", "?", "[a]", "%", "%7D", "%25", ":", ":fence", ":free", "/", "..",
-				} {
-					names = append(names, t.name+odd, odd+t.name)
+	return inGroup("input",
+		scripted("OddNames", "A lock's name may be any bytes, and different names are different locks.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			var names []string
+			for _, odd := range []string{
+				"", " ", "a", "A", "ä", "a\u0308", "\x00", "\x00b", "\xff\xfe", "\r\n", "'", `"`, `\`,
+				"{", "}", "{}", "{a}", "}{", "*", "?", "[a]", "%", "%7D", "%25", ":", ":fence", ":free", "/", "..",
+			} {
+				names = append(names, t.name+odd, odd+t.name)
+			}
+			names = append(names, t.name+strings.Repeat("x", contract.MaxNameLen-len(t.name)))
+			names = append(names[:0:0], names[1:]...) // the empty oddity gives the same name twice
+			var holds []*hold
+			for _, name := range names {
+				holds = append(holds, a.on(name).try().want(nil, fmt.Sprintf("%q is free: no other lock has that name", name)))
+				b.on(name).try().want(strategy.ErrHeld, fmt.Sprintf("A holds %q", name))
+			}
+			for i, h := range holds {
+				if got := h.lease.Name(); got != names[i] {
+					t.failf("Name() = %q, want %q", got, names[i])
 				}
-				names = append(names, t.name+strings.Repeat("x", contract.MaxNameLen-len(t.name)))
-				names = append(names[:0:0], names[1:]...) // the empty oddity gives the same name twice
-				var holds []*hold
-				for _, name := range names {
-					holds = append(holds, a.on(name).try().want(nil, fmt.Sprintf("%q is free: no other lock has that name", name)))
-					b.on(name).try().want(strategy.ErrHeld, fmt.Sprintf("A holds %q", name))
-				}
-				for i, h := range holds {
-					if got := h.lease.Name(); got != names[i] {
-						t.failf("Name() = %q, want %q", got, names[i])
-					}
-					h.release().want(nil, fmt.Sprintf("A holds %q", names[i]))
-					b.on(names[i]).try().want(nil, fmt.Sprintf("A has released %q", names[i])).release().want(nil, "B holds it")
-				}
-			},
-		},
-		{
-			Name: "BadNames", Group: group, Scripted: true,
-			Clause: "A name or an owner that is not allowed is refused by every call, with an error that says so; that is not \"held\".",
-			check: func(t *trial) {
+				h.release().want(nil, fmt.Sprintf("A holds %q", names[i]))
+				b.on(names[i]).try().want(nil, fmt.Sprintf("A has released %q", names[i])).release().want(nil, "B holds it")
+			}
+		}),
+		scripted("BadNames",
+			"A name or an owner that is not allowed is refused by every call, with an error that says so; that is not \"held\".",
+			func(t *trial) {
 				a := t.contender("A", ample)
 				for _, name := range []string{"", t.name + strings.Repeat("x", contract.MaxNameLen)} {
 					bad := a.on(name)
@@ -56,12 +50,10 @@ func input() []Property {
 				long := strategy.WithOwner(t.ctx, strings.Repeat("x", contract.MaxNameLen+1))
 				a.tryWith(long).wantAdvice("the owner is too long")
 				a.try().want(nil, "what was refused took no lock")
-			},
-		},
-		{
-			Name: "BadOptions", Group: group, Scripted: true,
-			Clause: "Options that make no sense are refused when the lock is opened, with an error that says what is allowed.",
-			check: func(t *trial) {
+			}),
+		scripted("BadOptions",
+			"Options that make no sense are refused when the lock is opened, with an error that says what is allowed.",
+			func(t *trial) {
 				for why, o := range map[string]strategy.Options{
 					"the TTL is negative":                {TTL: -time.Second},
 					"the TTL is less than a millisecond": {TTL: time.Microsecond},
@@ -80,24 +72,18 @@ func input() []Property {
 					t.rec.add("Open(%s) = %v", why, err)
 					call{t: t, c: &contender{o: ample}, text: "Open()", err: err}.wantAdvice(why)
 				}
-			},
-		},
-		{
-			Name: "BadMaxHold", Group: group, Scripted: true,
-			Clause: "A maximum hold shorter than the TTL is refused, and the lock stays held.",
-			check: func(t *trial) {
-				a := t.contender("A", ample)
-				h := a.try().want(nil, "the lock is free")
-				for _, most := range []time.Duration{-time.Second, time.Millisecond, ample.TTL - 1} {
-					h.do(fmt.Sprintf("KeepAlive(%v)", most), func() error { return h.lease.KeepAlive(most) }).wantAdvice("it is less than the TTL")
-				}
-				h.release().want(nil, "A holds the lock")
-			},
-		},
-		{
-			Name: "WrongType", Group: group, Scripted: true,
-			Clause: "A key that is not a lock is a clear error and left alone: it is not \"held\", which would mean waiting for ever.",
-			check: func(t *trial) {
+			}),
+		scripted("BadMaxHold", "A maximum hold shorter than the TTL is refused, and the lock stays held.", func(t *trial) {
+			a := t.contender("A", ample)
+			h := a.try().want(nil, "the lock is free")
+			for _, most := range []time.Duration{-time.Second, time.Millisecond, ample.TTL - 1} {
+				h.do(fmt.Sprintf("KeepAlive(%v)", most), func() error { return h.lease.KeepAlive(most) }).wantAdvice("it is less than the TTL")
+			}
+			h.release().want(nil, "A holds the lock")
+		}),
+		scripted("WrongType",
+			"A key that is not a lock is a clear error and left alone: it is not \"held\", which would mean waiting for ever.",
+			func(t *trial) {
 				t.needs(t.Spoil != nil, "Subject.Spoil is nil")
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -110,9 +96,8 @@ func input() []Property {
 				b.try().wantRefused() // so it is still there
 				t.evict(t.name)
 				b.eventually("what was in the way is gone")
-			},
-		},
-	}
+			}),
+	)
 }
 
 // spoil puts something in the lock's place.

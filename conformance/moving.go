@@ -28,10 +28,9 @@ type Move struct {
 }
 
 func moving() []Property {
-	return []Property{{
-		Name: "ReplicaIsLeft", Group: "fail-over", Scripted: true,
-		Clause: "When the primary becomes a replica while connections live, nobody stays with it: the new primary serves a waiter long before its holder's TTL would end, a holder keeps its lock or learns of the loss, and no answer is the replica's.",
-		check: func(t *trial) {
+	return inGroup("fail-over", scripted("ReplicaIsLeft",
+		"When the primary becomes a replica while connections live, nobody stays with it: the new primary serves a waiter long before its holder's TTL would end, a holder keeps its lock or learns of the loss, and no answer is the replica's.",
+		func(t *trial) {
 			t.needs(t.OpenGround != nil, "Subject.OpenGround is nil")
 			g, err := t.OpenGround(t.ctx)
 			if err != nil {
@@ -43,8 +42,7 @@ func moving() []Property {
 			for _, move := range g.Moves {
 				t.moves(g, move)
 			}
-		},
-	}}
+		}))
 }
 
 // moves tells the story of one move. All contenders but the last are connected to the old primary.

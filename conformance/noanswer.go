@@ -9,12 +9,10 @@ import (
 )
 
 func noAnswer() []Property {
-	const group = "no answer"
-	return []Property{
-		{
-			Name: "TimeOut", Group: group, Scripted: true,
-			Clause: "Acquiring, extending, adopting, inspecting and releasing end by the operation time-out, with an error, though no server answers.",
-			check: func(t *trial) {
+	return inGroup("no answer",
+		scripted("TimeOut",
+			"Acquiring, extending, adopting, inspecting and releasing end by the operation time-out, with an error, though no server answers.",
+			func(t *trial) {
 				o := t.hasty()
 				a := t.gated("A", o)
 				h := a.try().want(nil, "the lock is free")
@@ -40,12 +38,10 @@ func noAnswer() []Property {
 						t.failf("%s = %w, want an error that claims nothing: no server has answered", k.text, orNil{k.err})
 					}
 				}
-			},
-		},
-		{
-			Name: "TimeOutInLine", Group: group, Scripted: true,
-			Clause: "A release ends by the operation time-out, though no server answers and another of its process waits for the lock.",
-			check: func(t *trial) {
+			}),
+		scripted("TimeOutInLine",
+			"A release ends by the operation time-out, though no server answers and another of its process waits for the lock.",
+			func(t *trial) {
 				o := t.hasty()
 				a := t.gated("A", o)
 				h := a.try().want(nil, "the lock is free")
@@ -55,22 +51,18 @@ func noAnswer() []Property {
 				defer a.holdUp().melt()                            // before the first releases: if the time is too short, the trial is less severe
 				await(t, line.ended, t.ttl+o.OpTimeout+t.patience, // in time, or before it was held up
 					"A.Release() number 1 has not returned %v after its time-out of %v, want an error: no server answers", t.patience, o.OpTimeout)
-			},
-		},
-		{
-			Name: "WaiterWithoutAnswer", Group: group, Scripted: true,
-			Clause: "A waiter gets the lock when it is released, or an error that claims nothing, though one of its requests gets no answer.",
-			check: func(t *trial) {
+			}),
+		scripted("WaiterWithoutAnswer",
+			"A waiter gets the lock when it is released, or an error that claims nothing, though one of its requests gets no answer.",
+			func(t *trial) {
 				asks := true
 				for k := 1; asks && k <= 3*max(t.Nodes, 1); k++ { // it asks, listens, and asks again; then it may poll
 					asks = t.withoutAnswer(k)
 				}
-			},
-		},
-		{
-			Name: "LateRequestUndone", Group: group, Scripted: true,
-			Clause: "An acquisition that reaches the servers after its caller got ErrUnknown is taken back long before its TTL ends.",
-			check: func(t *trial) {
+			}),
+		scripted("LateRequestUndone",
+			"An acquisition that reaches the servers after its caller got ErrUnknown is taken back long before its TTL ends.",
+			func(t *trial) {
 				a, b := t.gated("A", t.hasty()), t.contender("B", t.patient())
 				late := a.holdUp()
 				late.until = time.Now().Add(a.o.OpTimeout) // A undoes from then on
@@ -84,30 +76,25 @@ func noAnswer() []Property {
 				late.melt()
 				t.sleep(t.ttl / 8) // so that it arrives before B asks
 				b.eventually("A's late acquisition is taken back")
-			},
-		},
-		{
-			Name: "LateExtension", Group: group, Scripted: true,
-			Clause: "An extension that reaches the servers after the lock has expired there does not bring it back.",
-			check: func(t *trial) {
-				a, b := t.gated("A", t.brief()), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				t.sleep(t.ttl / 2)
-				late := a.holdUp()
-				extended := aside(h.extend)
-				t.eventually("A sends its extension", func() bool {
-					t.unlessLapsed(h)
-					return late.holds() > 0
-				})
-				t.sleep(t.ttl / 20)     // of several servers, to all
-				defer a.holdUp().melt() // then A dies: it undoes nothing
-				b.seesExpire(h)
-				late.melt()
-				<-extended // what it says is of no concern here
-				b.try().want(nil, "A's lock had expired when its extension arrived")
-			},
-		},
-	}
+			}),
+		scripted("LateExtension", "An extension that reaches the servers after the lock has expired there does not bring it back.", func(t *trial) {
+			a, b := t.gated("A", t.brief()), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			t.sleep(t.ttl / 2)
+			late := a.holdUp()
+			extended := aside(h.extend)
+			t.eventually("A sends its extension", func() bool {
+				t.unlessLapsed(h)
+				return late.holds() > 0
+			})
+			t.sleep(t.ttl / 20)     // of several servers, to all
+			defer a.holdUp().melt() // then A dies: it undoes nothing
+			b.seesExpire(h)
+			late.melt()
+			<-extended // what it says is of no concern here
+			b.try().want(nil, "A's lock had expired when its extension arrived")
+		}),
+	)
 }
 
 // withoutAnswer holds the k-th request up that B makes to acquire A's lock, for ever, and lets A release. It

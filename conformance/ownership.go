@@ -11,12 +11,10 @@ import (
 )
 
 func ownership() []Property {
-	const group = "ownership"
-	return []Property{
-		{
-			Name: "ReleaseOnlyOwn", Group: group, Scripted: true,
-			Clause: "A release that comes after the lock went to somebody else leaves it there, also between its requests.",
-			check: func(t *trial) {
+	return inGroup("ownership",
+		scripted("ReleaseOnlyOwn",
+			"A release that comes after the lock went to somebody else leaves it there, also between its requests.",
+			func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				inside := func(_ int, _, release func()) bool { release(); return false } // nobody can look between requests
 				if t.OpenGated != nil {
@@ -34,118 +32,88 @@ func ownership() []Property {
 					c.on(name).try().want(strategy.ErrHeld, "B holds the lock: A must not release it")
 					successor.release().want(nil, "B holds the lock")
 				}
-			},
-		},
-		{
-			Name: "ReleaseAfterLoss", Group: group, Scripted: true,
-			Clause: "The release of a lock that was lost says ErrLost, whether somebody else has it or nobody.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				late, successor := a.takenOverBy(b)
-				late.release().want(strategy.ErrLost, "B holds the lock")
-				successor.release().want(nil, "B holds the lock")
-				lost := a.try().want(nil, "B has released")
-				t.evict(t.name)
-				lost.release().want(strategy.ErrLost, "nobody holds the lock")
-			},
-		},
-		{
-			Name: "ReleaseAtomic", Group: group, Scripted: true,
-			Clause: "A release leaves the lock to a successor also if that comes between any two requests of the release.",
-			check: func(t *trial) {
+			}),
+		scripted("ReleaseAfterLoss", "The release of a lock that was lost says ErrLost, whether somebody else has it or nobody.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			late, successor := a.takenOverBy(b)
+			late.release().want(strategy.ErrLost, "B holds the lock")
+			successor.release().want(nil, "B holds the lock")
+			lost := a.try().want(nil, "B has released")
+			t.evict(t.name)
+			lost.release().want(strategy.ErrLost, "nobody holds the lock")
+		}),
+		scripted("ReleaseAtomic",
+			"A release leaves the lock to a successor also if that comes between any two requests of the release.",
+			func(t *trial) {
 				c := t.contender("C", ample)
 				t.handOverInside((*hold).release, func(_ call, successor *hold) {
 					c.on(successor.lease.Name()).try().want(strategy.ErrHeld, "B holds the lock: A must not release it")
 				})
-			},
-		},
-		{
-			Name: "ReleaseOnce", Group: group, Scripted: true,
-			Clause: "Releasing a second time says ErrReleased and does nothing.",
-			check: func(t *trial) {
-				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
-				first := a.try().want(nil, "the lock is free")
-				first.release().want(nil, "A holds the lock")
-				first.release().want(strategy.ErrReleased, "it was released")
-				b.try().want(nil, "A has released")
-				first.release().want(strategy.ErrReleased, "it was released")
-				first.extend().want(strategy.ErrReleased, "it was released")
-				c.try().want(strategy.ErrHeld, "B holds the lock")
-			},
-		},
-		{
-			Name: "ReleaseAnywhere", Group: group, Scripted: true,
-			Clause: "A lock is its lease's, not a goroutine's: any goroutine may release it.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				var acquired, released call
-				var other sync.WaitGroup
-				other.Go(func() { acquired = a.try() })
-				other.Wait()
-				h := acquired.want(nil, "the lock is free")
-				other.Go(func() { released = h.release() })
-				other.Wait()
-				released.want(nil, "A holds the lock")
-				b.try().want(nil, "A has released")
-			},
-		},
-		{
-			Name: "ReleaseDetached", Group: group, Scripted: true,
-			Clause: "A release takes effect also when its context was cancelled: a request that was given up must not keep its lock.",
-			check: func(t *trial) {
+			}),
+		scripted("ReleaseOnce", "Releasing a second time says ErrReleased and does nothing.", func(t *trial) {
+			a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
+			first := a.try().want(nil, "the lock is free")
+			first.release().want(nil, "A holds the lock")
+			first.release().want(strategy.ErrReleased, "it was released")
+			b.try().want(nil, "A has released")
+			first.release().want(strategy.ErrReleased, "it was released")
+			first.extend().want(strategy.ErrReleased, "it was released")
+			c.try().want(strategy.ErrHeld, "B holds the lock")
+		}),
+		scripted("ReleaseAnywhere", "A lock is its lease's, not a goroutine's: any goroutine may release it.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			var acquired, released call
+			var other sync.WaitGroup
+			other.Go(func() { acquired = a.try() })
+			other.Wait()
+			h := acquired.want(nil, "the lock is free")
+			other.Go(func() { released = h.release() })
+			other.Wait()
+			released.want(nil, "A holds the lock")
+			b.try().want(nil, "A has released")
+		}),
+		scripted("ReleaseDetached",
+			"A release takes effect also when its context was cancelled: a request that was given up must not keep its lock.",
+			func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				cancelled, cancel := context.WithCancel(t.ctx)
 				cancel()
 				h.do("Release(cancelled context)", func() error { return h.lease.Release(cancelled) }).want(nil, "A holds the lock")
 				b.try().want(nil, "A has released")
-			},
-		},
-		{
-			Name: "TokensUnique", Group: group, Scripted: true,
-			Clause: "No two acquisitions have the same token.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				seen := map[string]bool{}
-				for range 20 {
-					for _, c := range []*contender{a, b} {
-						h := c.try().want(nil, "the lock is free")
-						if token := h.lease.Token(); token == "" || seen[token] {
-							t.failf("%s's token is %q, want one that nobody had before", c.who, token)
-						} else {
-							seen[token] = true
-						}
-						h.release().want(nil, c.who+" holds the lock")
+			}),
+		scripted("TokensUnique", "No two acquisitions have the same token.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			seen := map[string]bool{}
+			for range 20 {
+				for _, c := range []*contender{a, b} {
+					h := c.try().want(nil, "the lock is free")
+					if token := h.lease.Token(); token == "" || seen[token] {
+						t.failf("%s's token is %q, want one that nobody had before", c.who, token)
+					} else {
+						seen[token] = true
 					}
+					h.release().want(nil, c.who+" holds the lock")
 				}
-			},
-		},
-		{
-			Name: "ExtendOnlyOwn", Group: group, Scripted: true,
-			Clause: "Extending a lock that went to somebody else says ErrLost and leaves it there.",
-			check: func(t *trial) {
-				a, b, c := t.contender("A", ample), t.contender("B", shorter), t.contender("C", ample)
-				late, successor := a.takenOverBy(b)
-				late.extend().want(strategy.ErrLost, "B holds the lock")
-				late.err().want(strategy.ErrLost, "a loss stays")
-				c.try().want(strategy.ErrHeld, "B holds the lock")
+			}
+		}),
+		scripted("ExtendOnlyOwn", "Extending a lock that went to somebody else says ErrLost and leaves it there.", func(t *trial) {
+			a, b, c := t.contender("A", ample), t.contender("B", shorter), t.contender("C", ample)
+			late, successor := a.takenOverBy(b)
+			late.extend().want(strategy.ErrLost, "B holds the lock")
+			late.err().want(strategy.ErrLost, "a loss stays")
+			c.try().want(strategy.ErrHeld, "B holds the lock")
+			successor.extend().want(nil, "B holds the lock")
+		}),
+		scripted("ExtendAtomic", "An extension is refused also if the lock changes hands between any two requests of it.", func(t *trial) {
+			t.handOverInside((*hold).extend, func(extended call, successor *hold) {
+				extended.want(strategy.ErrLost, "B holds the lock")
 				successor.extend().want(nil, "B holds the lock")
-			},
-		},
-		{
-			Name: "ExtendAtomic", Group: group, Scripted: true,
-			Clause: "An extension is refused also if the lock changes hands between any two requests of it.",
-			check: func(t *trial) {
-				t.handOverInside((*hold).extend, func(extended call, successor *hold) {
-					extended.want(strategy.ErrLost, "B holds the lock")
-					successor.extend().want(nil, "B holds the lock")
-				})
-			},
-		},
-		{
-			Name: "ForceRelease", Group: group, Scripted: true,
-			Clause: "An operator frees a lock from the holder that the operator saw, and from no other; that holder's own release then says ErrLost.",
-			check: func(t *trial) {
+			})
+		}),
+		scripted("ForceRelease",
+			"An operator frees a lock from the holder that the operator saw, and from no other; that holder's own release then says ErrLost.",
+			func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				first := a.try().want(nil, "the lock is free")
 				seen := c.inspect()
@@ -155,9 +123,8 @@ func ownership() []Property {
 				c.try().want(strategy.ErrHeld, "B holds the lock, and nobody forced B")
 				first.release().want(strategy.ErrLost, "A's lock was taken away")
 				second.release().want(nil, "B holds the lock")
-			},
-		},
-	}
+			}),
+	)
 }
 
 // handOverInside plays A's move on a lock that it holds, once for each request that

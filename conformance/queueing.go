@@ -93,12 +93,10 @@ func inOrder[T any](t *trial, served <-chan T, released time.Time, later ...*pen
 }
 
 func queueing() []Property {
-	const group = "waiting"
-	return []Property{
-		{
-			Name: "NoBarging", Group: group, Scripted: true,
-			Clause: "A newcomer does not overtake waiters, though the lock is free because its holder's TTL is over, if the lock says that it is fair.",
-			check: func(t *trial) {
+	return inGroup("waiting",
+		scripted("NoBarging",
+			"A newcomer does not overtake waiters, though the lock is free because its holder's TTL is over, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				a, b, c := t.contender("A", ample), t.gated("B", ample), t.contender("C", ample)
 				a.try().want(nil, "the lock is free")
@@ -107,12 +105,10 @@ func queueing() []Property {
 				c.try().want(strategy.ErrHeld, "B waits, and it is B's turn")
 				waiter.wait("A's lock has expired").want(nil, "it is its turn").release().want(nil, "B holds the lock")
 				c.try().want(nil, "nobody waits any more").release().want(nil, "C holds the lock")
-			},
-		},
-		{
-			Name: "WhoQueues", Group: group, Scripted: true,
-			Clause: "Inspect shows the waiters in the servers' queue, in the order of their turns, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("WhoQueues",
+			"Inspect shows the waiters in the servers' queue, in the order of their turns, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				o := ample
 				o.Label = "B"
@@ -137,12 +133,10 @@ func queueing() []Property {
 				}
 				k.release().want(nil, "B holds the lock")
 				second.wait("B has released").want(nil, "it is its turn").release().want(nil, "C holds the lock")
-			},
-		},
-		{
-			Name: "AskingAgain", Group: group, Scripted: true,
-			Clause: "A waiter that asks again, because the holder's TTL should be over, keeps its place, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("AskingAgain",
+			"A waiter that asks again, because the holder's TTL should be over, keeps its place, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				o := t.patient()
 				o.Label = "B"
@@ -162,12 +156,10 @@ func queueing() []Property {
 				if t.unlessLapsed(h); len(queue) != 2 || !strings.HasSuffix(queue[0], ":B") {
 					t.failf("Inspect() = queue %q, want a token of B's, whose label is B, and one of C's: B came first", queue)
 				}
-			},
-		},
-		{
-			Name: "PassKeepsPlaces", Group: group, Scripted: true,
-			Clause: "A waiter whose process passes the lock on to another process gets it back when that releases it, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("PassKeepsPlaces",
+			"A waiter whose process passes the lock on to another process gets it back when that releases it, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				a, b, c := t.contender("A", t.patient()), t.contender("B", t.patient()), t.contender("C", t.patient())
 				h := a.try().want(nil, "the lock is free")
@@ -188,24 +180,20 @@ func queueing() []Property {
 				k.release().want(nil, "B holds the lock")
 				inOrder(t, line.calls, released, last)
 				last.wait("all others have released").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "LongQueue", Group: group, Scripted: true,
-			Clause: "Waiters are served in turn also after they have queued for longer than a direct grant lasts, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("LongQueue",
+			"Waiters are served in turn also after they have queued for longer than a direct grant lasts, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				direct := driver.SuccessorTTL(t.patient().TTL)
 				// With the pauses before, B has queued for a little more than that. So the engine compares clocks.
 				t.servedAfter(direct-t.ttl/3, "/1")
 				// After 1.2 times that it asks for what it has been granted, and clocks do not matter.
 				t.servedAfter(direct*3/2, "/2")
-			},
-		},
-		{
-			Name: "UnsubscribedWaiter", Group: group, Scripted: true, Alone: true,
-			Clause: "A waiter whose subscription has ended is passed over: the lock goes at once to the next who listens, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		alone(scripted("UnsubscribedWaiter",
+			"A waiter whose subscription has ended is passed over: the lock goes at once to the next who listens, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				t.needs(t.BreakWatches != nil, "Subject.BreakWatches is nil")
 				a, b, c := t.contender("A", t.patient()), t.gated("B", t.patient()), t.gated("C", t.patient())
@@ -224,12 +212,10 @@ func queueing() []Property {
 					t.failf("Inspect() = token %q, B's, want C's: B does not listen", info.Token)
 				}
 				next.wait("A has released, and B does not listen").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "DeadSuccessor", Group: group, Scripted: true,
-			Clause: "A waiter that is cut off from the servers as its turn comes costs those behind it a short claim, and not a TTL, if the lock says that it is fair.",
-			check: func(t *trial) {
+			})),
+		scripted("DeadSuccessor",
+			"A waiter that is cut off from the servers as its turn comes costs those behind it a short claim, and not a TTL, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				a, b, c := t.contender("A", t.patient()), t.gated("B", t.patient()), t.contender("C", t.patient())
 				h := a.try().want(nil, "the lock is free")
@@ -240,12 +226,10 @@ func queueing() []Property {
 				limit := driver.SuccessorTTL(a.o.TTL) + t.patience
 				await(t, next.done, limit, "C.Acquire() has not returned %v after the release, want the lock: B, before it, is dead", limit)
 				next.k.want(nil, "B is dead").release().want(nil, "C holds the lock")
-			},
-		},
-		{
-			Name: "HandedOn", Group: group, Scripted: true,
-			Clause: "A contender that gets the lock from another one of its process has a token of its own, and a fence, if there are any, greater than all before.",
-			check: func(t *trial) {
+			}),
+		scripted("HandedOn",
+			"A contender that gets the lock from another one of its process has a token of its own, and a fence, if there are any, greater than all before.",
+			func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				h := a.try().want(nil, "the lock is free")
 				const n = 20
@@ -269,7 +253,6 @@ func queueing() []Property {
 				}
 				queue.all.Wait()
 				look(c.try().want(nil, "all have released").lease)
-			},
-		},
-	}
+			}),
+	)
 }

@@ -16,17 +16,12 @@ import (
 // what contenders get. Contenders who reach just a majority, and so need each server of it,
 // find out which server keeps what.
 func quorum() []Property {
-	const group = "quorum"
-	return []Property{
-		{
-			Name: "OneRound", Group: group, Scripted: true,
-			Clause: "An acquisition asks all servers at the same time, so that it takes as long as one of them, and asks each once.",
-			check:  oneRound,
-		},
-		{
-			Name: "QuorumNeeded", Group: group, Scripted: true,
-			Clause: "A contender that reaches less than a majority of the servers gets nothing, so two who reach different servers never both hold the lock.",
-			check: func(t *trial) {
+	return inGroup("quorum",
+		scripted("OneRound",
+			"An acquisition asks all servers at the same time, so that it takes as long as one of them, and asks each once.", oneRound),
+		scripted("QuorumNeeded",
+			"A contender that reaches less than a majority of the servers gets nothing, so two who reach different servers never both hold the lock.",
+			func(t *trial) {
 				s := t.servers()
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				for k := 1; k < s.up; k++ {
@@ -49,12 +44,10 @@ func quorum() []Property {
 				b.reaches(s.first(s.up))
 				a.try().mustBe(nil, "a majority is free")
 				b.try().mustBe(strategy.ErrHeld, "A holds the lock on a majority, and the rest is none")
-			},
-		},
-		{
-			Name: "MinorityDown", Group: group, Scripted: true,
-			Clause: "With a minority of the servers down a lock works as before: it is acquired, refused to others, extended and released, also if they went down while it was held.",
-			check: func(t *trial) {
+			}),
+		scripted("MinorityDown",
+			"With a minority of the servers down a lock works as before: it is acquired, refused to others, extended and released, also if they went down while it was held.",
+			func(t *trial) {
 				s := t.servers().withSpare(t)
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				for i, left := range [][]int{s.last(s.need), s.first(s.need)} {
@@ -76,12 +69,10 @@ func quorum() []Property {
 					h.release().mustBe(nil, "A holds the lock")
 					b.eventually("A has released, and what is left of its lock is on a minority")
 				}
-			},
-		},
-		{
-			Name: "MajorityDown", Group: group, Scripted: true,
-			Clause: "With a majority of the servers out of reach nobody knows who holds the lock: ErrNoQuorum says so at once, and not ErrHeld or ErrLost; a holder keeps its lock until they are back.",
-			check: func(t *trial) {
+			}),
+		scripted("MajorityDown",
+			"With a majority of the servers out of reach nobody knows who holds the lock: ErrNoQuorum says so at once, and not ErrHeld or ErrLost; a holder keeps its lock until they are back.",
+			func(t *trial) {
 				s := t.servers()
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				minority := s.first(s.need - 1)
@@ -102,12 +93,10 @@ func quorum() []Property {
 				h.extend().mustBe(nil, "B holds the lock, and reaches a majority again")
 				h.release().mustBe(nil, "B holds the lock")
 				a.eventually("B has released")
-			},
-		},
-		{
-			Name: "HungNode", Group: group, Scripted: true,
-			Clause: "A minority of servers that do not answer does not delay an acquisition, and extension and release end with the operation time-out.",
-			check: func(t *trial) {
+			}),
+		scripted("HungNode",
+			"A minority of servers that do not answer does not delay an acquisition, and extension and release end with the operation time-out.",
+			func(t *trial) {
 				s := t.servers().withSpare(t)
 				hung := s.first(s.spare)
 				a := t.linked("A", t.patient())
@@ -128,12 +117,10 @@ func quorum() []Property {
 				h.extend().mustBe(nil, "A holds the lock, and a majority answers")
 				h.release().mustBe(nil, "A holds the lock, and a majority answers")
 				b.eventually("A has released")
-			},
-		},
-		{
-			Name: "SlowQuorum", Group: group, Scripted: true,
-			Clause: "An acquisition that a majority confirms only when its TTL is nearly over is refused, and the next contender need not wait for its votes to expire.",
-			check: func(t *trial) {
+			}),
+		scripted("SlowQuorum",
+			"An acquisition that a majority confirms only when its TTL is nearly over is refused, and the next contender need not wait for its votes to expire.",
+			func(t *trial) {
 				s := t.servers()
 				ttl := 4 * t.ttl
 				o := strategy.Options{TTL: ttl, OpTimeout: ttl - time.Millisecond}
@@ -163,12 +150,10 @@ func quorum() []Property {
 						t.tooSlow("B got the lock only when A's votes had expired") // every time, if A does not withdraw them
 					}
 				}
-			},
-		},
-		{
-			Name: "FailedAttemptLeavesNothing", Group: group, Scripted: true,
-			Clause: "An attempt that is refused, or finds no quorum, takes its votes back: they block nobody.",
-			check: func(t *trial) {
+			}),
+		scripted("FailedAttemptLeavesNothing",
+			"An attempt that is refused, or finds no quorum, takes its votes back: they block nobody.",
+			func(t *trial) {
 				s := t.servers()
 				a, b, c := t.linked("A", t.lasting()), t.linked("B", t.lasting()), t.linked("C", t.lasting())
 				a.reaches(s.first(s.need))
@@ -187,12 +172,10 @@ func quorum() []Property {
 				}
 				b.reaches(s.first(s.need))
 				b.eventually("A's attempts have failed")
-			},
-		},
-		{
-			Name: "LateGrantUndone", Group: group, Scripted: true,
-			Clause: "A vote that a slow server casts after the lock was released, or after the attempt had failed, is taken back long before its TTL ends.",
-			check: func(t *trial) {
+			}),
+		scripted("LateGrantUndone",
+			"A vote that a slow server casts after the lock was released, or after the attempt had failed, is taken back long before its TTL ends.",
+			func(t *trial) {
 				s := t.servers()
 				if s.spare > 0 {
 					a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
@@ -213,17 +196,12 @@ func quorum() []Property {
 				frost.melt()
 				b.reaches(s.first(s.need))
 				b.eventually("A's attempt has failed, and its late votes are taken back")
-			},
-		},
-		{
-			Name: "EvenSplit", Group: group, Scripted: true,
-			Clause: "When no contender got a majority all of them withdraw, and try again at random times, so that one after the other gets the lock.",
-			check:  evenSplit,
-		},
-		{
-			Name: "MinorityForgets", Group: group, Scripted: true,
-			Clause: "A lock that a minority of the servers knows nothing of is held: it is refused to others, extended and released.",
-			check: func(t *trial) {
+			}),
+		scripted("EvenSplit",
+			"When no contender got a majority all of them withdraw, and try again at random times, so that one after the other gets the lock.", evenSplit),
+		scripted("MinorityForgets",
+			"A lock that a minority of the servers knows nothing of is held: it is refused to others, extended and released.",
+			func(t *trial) {
 				s := t.servers().withSpare(t)
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				a.reaches(s.last(s.need)) // it is all the same whether the others forget it or never heard of it
@@ -238,12 +216,10 @@ func quorum() []Property {
 				}
 				h.release().mustBe(nil, "A holds the lock")
 				b.eventually("A has released")
-			},
-		},
-		{
-			Name: "MajorityForgets", Group: group, Scripted: true,
-			Clause: "A lock that only a minority of the servers still keeps is lost: extending it says ErrLost, and others get it.",
-			check: func(t *trial) {
+			}),
+		scripted("MajorityForgets",
+			"A lock that only a minority of the servers still keeps is lost: extending it says ErrLost, and others get it.",
+			func(t *trial) {
 				t.needs(t.Evict != nil, "Subject.Evict is nil")
 				s := t.servers().withSpare(t)
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
@@ -254,12 +230,10 @@ func quorum() []Property {
 				h.extend().mustBe(strategy.ErrLost, "no majority keeps A's lock")
 				h.release().mustBe(strategy.ErrLost, "a loss stays")
 				b.eventually("no majority keeps A's lock")
-			},
-		},
-		{
-			Name: "ReleaseEverywhere", Group: group, Scripted: true,
-			Clause: "A release frees the lock on every server: also where the answer to its acquisition was lost, and, once it is back, where the server was down.",
-			check: func(t *trial) {
+			}),
+		scripted("ReleaseEverywhere",
+			"A release frees the lock on every server: also where the answer to its acquisition was lost, and, once it is back, where the server was down.",
+			func(t *trial) {
 				s := t.servers()
 				a, b := t.linked("A", t.lasting()), t.linked("B", t.lasting())
 				a.tryAll().mustBe(nil, "the lock is free").release().mustBe(nil, "A holds the lock")
@@ -287,12 +261,10 @@ func quorum() []Property {
 				h.release().mustBe(nil, "A holds the lock, and a majority answers")
 				a.reaches(s.first(s.up))
 				b.eventually("A has released, and is back at the servers that were down then")
-			},
-		},
-		{
-			Name: "WokenByMajority", Group: group, Scripted: true,
-			Clause: "Where the servers announce releases, a waiter is notified though a minority of them says nothing.",
-			check: func(t *trial) {
+			}),
+		scripted("WokenByMajority",
+			"Where the servers announce releases, a waiter is notified though a minority of them says nothing.",
+			func(t *trial) {
 				s := t.servers().withSpare(t)
 				o := t.listening()
 				o.OpTimeout = t.lasting().OpTimeout
@@ -305,9 +277,8 @@ func quorum() []Property {
 					h.release().mustBe(nil, "A holds the lock")
 					waiter.wait("A has released").mustBe(nil, "A has released")
 				}
-			},
-		},
-	}
+			}),
+	)
 }
 
 // majority is how many of n have to agree, so that no two can be agreed on.

@@ -9,31 +9,25 @@ import (
 )
 
 func racing() []Property {
-	const group = "racing"
-	return []Property{
-		{
-			Name: "TakeOverRace", Group: group, Scripted: true,
-			Clause: "If another takes an expired lock before a try or just before any of its requests, that try is refused.",
-			check: func(t *trial) {
+	return inGroup("racing",
+		scripted("TakeOverRace",
+			"If another takes an expired lock before a try or just before any of its requests, that try is refused.",
+			func(t *trial) {
 				t.quickerInside((*contender).try, func(_ *contender, late, _ call) {
 					late.want(strategy.ErrHeld, "B was quicker, and holds the lock")
 				})
-			},
-		},
-		{
-			Name: "LoserChangesNothing", Group: group, Scripted: true,
-			Clause: "The second contender for an expired lock changes nothing: the first extends and releases it as if there had been no other.",
-			check: func(t *trial) {
+			}),
+		scripted("LoserChangesNothing",
+			"The second contender for an expired lock changes nothing: the first extends and releases it as if there had been no other.",
+			func(t *trial) {
 				t.quickerInside((*contender).try, func(_ *contender, _, quicker call) {
 					quicker.hold.extend().want(nil, "B holds the lock, and A came second")
 					quicker.hold.release().want(nil, "B holds the lock, and A came second")
 				})
-			},
-		},
-		{
-			Name: "NoGhost", Group: group, Scripted: true,
-			Clause: "If another takes an expired lock and releases it before a try or just before any of its requests, that try has the lock afterwards, or nobody has.",
-			check: func(t *trial) {
+			}),
+		scripted("NoGhost",
+			"If another takes an expired lock and releases it before a try or just before any of its requests, that try has the lock afterwards, or nobody has.",
+			func(t *trial) {
 				comeAndGo := func(b *contender) call {
 					k := b.try()
 					if k.err == nil {
@@ -47,9 +41,8 @@ func racing() []Property {
 					}
 					b.eventually("B has released, and A was refused or has released, too")
 				})
-			},
-		},
-	}
+			}),
+	)
 }
 
 // quickerInside plays tries of A for a lock that a dead holder has left to expire, in

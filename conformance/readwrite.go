@@ -10,30 +10,24 @@ import (
 )
 
 func readingAndWriting() []Property {
-	const group = "reading and writing"
-	return []Property{
-		{
-			Name: "ReadersTogether", Group: group, Scripted: true,
-			Clause: "Many may read at the same time, and nobody writes until the last of them has gone.",
-			check: func(t *trial) {
-				a, b, w := t.reader("A", ample), t.reader("B", ample), t.writer("W", ample)
-				first := a.try().want(nil, "nobody holds the lock")
-				second := b.try().want(nil, "A reads, and nobody writes")
-				if first.lease.Token() == second.lease.Token() {
-					t.failf("the token of both A and B is %q, want one of its own for each", first.lease.Token())
-				}
-				w.try().want(strategy.ErrHeld, "A and B read")
-				first.release().want(nil, "A reads")
-				w.try().want(strategy.ErrHeld, "B reads")
-				second.extend().want(nil, "B reads, whether A does or not")
-				second.release().want(nil, "B reads")
-				w.try().want(nil, "nobody reads any more")
-			},
-		},
-		{
-			Name: "WithinItself", Group: group, Scripted: true,
-			Clause: "A writer in the context of its own reader's lease, and a reader or writer in that of its own writer's, is refused at once, for it would wait for itself.",
-			check: func(t *trial) {
+	return inGroup("reading and writing",
+		scripted("ReadersTogether", "Many may read at the same time, and nobody writes until the last of them has gone.", func(t *trial) {
+			a, b, w := t.reader("A", ample), t.reader("B", ample), t.writer("W", ample)
+			first := a.try().want(nil, "nobody holds the lock")
+			second := b.try().want(nil, "A reads, and nobody writes")
+			if first.lease.Token() == second.lease.Token() {
+				t.failf("the token of both A and B is %q, want one of its own for each", first.lease.Token())
+			}
+			w.try().want(strategy.ErrHeld, "A and B read")
+			first.release().want(nil, "A reads")
+			w.try().want(strategy.ErrHeld, "B reads")
+			second.extend().want(nil, "B reads, whether A does or not")
+			second.release().want(nil, "B reads")
+			w.try().want(nil, "nobody reads any more")
+		}),
+		scripted("WithinItself",
+			"A writer in the context of its own reader's lease, and a reader or writer in that of its own writer's, is refused at once, for it would wait for itself.",
+			func(t *trial) {
 				w := t.writer("A", t.patient())
 				r := w.reading()
 				acquire := func(c *contender, ctx context.Context) call {
@@ -52,25 +46,19 @@ func readingAndWriting() []Property {
 				acquire(r, ctx).want(strategy.ErrHeld, "A itself writes")
 				acquire(w, ctx).want(strategy.ErrHeld, "A itself writes")
 				writes.release().want(nil, "A writes")
-			},
-		},
-		{
-			Name: "WriterAlone", Group: group, Scripted: true,
-			Clause: "While one writes, nobody reads, and nobody else writes.",
-			check: func(t *trial) {
-				w, v, r := t.writer("W", ample), t.writer("V", ample), t.reader("R", ample)
-				h := w.try().want(nil, "nobody holds the lock")
-				r.try().want(strategy.ErrHeld, "W writes")
-				v.try().want(strategy.ErrHeld, "W writes")
-				w.reading().try().want(strategy.ErrHeld, "W writes: its lock is not re-entrant")
-				h.release().want(nil, "W writes")
-				r.try().want(nil, "W has released")
-			},
-		},
-		{
-			Name: "ReadersAndWriters", Group: group,
-			Clause: "However many contend at once to read and to write, never does one write next to anybody else.",
-			check: func(t *trial) {
+			}),
+		scripted("WriterAlone", "While one writes, nobody reads, and nobody else writes.", func(t *trial) {
+			w, v, r := t.writer("W", ample), t.writer("V", ample), t.reader("R", ample)
+			h := w.try().want(nil, "nobody holds the lock")
+			r.try().want(strategy.ErrHeld, "W writes")
+			v.try().want(strategy.ErrHeld, "W writes")
+			w.reading().try().want(strategy.ErrHeld, "W writes: its lock is not re-entrant")
+			h.release().want(nil, "W writes")
+			r.try().want(nil, "W has released")
+		}),
+		byChance("ReadersAndWriters",
+			"However many contend at once to read and to write, never does one write next to anybody else.",
+			func(t *trial) {
 				var inside atomic.Int64
 				t.competeAs(func(who string, o strategy.Options) *contender {
 					if who < "C" {
@@ -91,12 +79,10 @@ func readingAndWriting() []Property {
 					time.Sleep(time.Microsecond) // let the others in, if they can
 					return nil
 				})
-			},
-		},
-		{
-			Name: "WriterNotStarved", Group: group, Scripted: true,
-			Clause: "A reader that comes after a waiting writer waits, too, though others read; so the writer has its turn when these have gone, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("WriterNotStarved",
+			"A reader that comes after a waiting writer waits, too, though others read; so the writer has its turn when these have gone, if the lock says that it is fair.",
+			func(t *trial) {
 				a, b, w := t.reader("A", ample), t.reader("B", ample), t.writer("W", ample)
 				t.needs(t.Fair, "Subject.Fair is false")
 				h := a.try().want(nil, "nobody holds the lock")
@@ -108,12 +94,10 @@ func readingAndWriting() []Property {
 				inOrder(t, writer.done, released, reader)
 				writer.k.want(nil, "it is its turn").release().want(nil, "W writes")
 				reader.wait("W has released").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "ReadersNotStarved", Group: group, Scripted: true,
-			Clause: "When a writer has gone, all readers that wait have their turn, also those behind another writer; then that one has its turn before new readers, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("ReadersNotStarved",
+			"When a writer has gone, all readers that wait have their turn, also those behind another writer; then that one has its turn before new readers, if the lock says that it is fair.",
+			func(t *trial) {
 				v, w := t.writer("V", ample), t.writer("W", ample)
 				t.needs(t.Fair, "Subject.Fair is false")
 				h := v.try().want(nil, "nobody holds the lock")
@@ -134,12 +118,10 @@ func readingAndWriting() []Property {
 				inOrder(t, writer.done, released, late)
 				writer.k.want(nil, "it is its turn").release().want(nil, "W writes")
 				late.wait("W has released").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "WriterGivesUp", Group: group, Scripted: true,
-			Clause: "When a waiting writer gives up, the readers behind it read next to those who read already, without a release.",
-			check: func(t *trial) {
+			}),
+		scripted("WriterGivesUp",
+			"When a waiting writer gives up, the readers behind it read next to those who read already, without a release.",
+			func(t *trial) {
 				a, b, w := t.reader("A", t.patient()), t.reader("B", t.patient()), t.writer("W", t.patient())
 				t.needs(t.Fair, "Subject.Fair is false")
 				a.try().want(nil, "nobody holds the lock")
@@ -147,12 +129,10 @@ func readingAndWriting() []Property {
 				reader := b.queues(2)
 				writer.givesUp().want(strategy.ErrHeld, "A reads")
 				reader.wait("W has given up").want(nil, "A reads, and nobody else waits")
-			},
-		},
-		{
-			Name: "DeadReader", Group: group, Scripted: true,
-			Clause: "A reader that died does not read on after its TTL, though others renew theirs, and the others keep theirs.",
-			check: func(t *trial) {
+			}),
+		scripted("DeadReader",
+			"A reader that died does not read on after its TTL, though others renew theirs, and the others keep theirs.",
+			func(t *trial) {
 				a, w := t.reader("A", ample), t.writer("W", ample)
 				d, k := t.reader("D", t.brief()), t.reader("K", t.brief())
 				long := a.try().want(nil, "nobody holds the lock")
@@ -167,12 +147,10 @@ func readingAndWriting() []Property {
 				long.extend().want(nil, "A reads")
 				long.release().want(nil, "A reads")
 				w.try().want(nil, "D's TTL is over, whatever A and K have renewed")
-			},
-		},
-		{
-			Name: "ReadersOnlyOwn", Group: group, Scripted: true,
-			Clause: "A holder that has lost the lock, a reader or the writer, releases and extends nothing: those who read after it keep the lock.",
-			check: func(t *trial) {
+			}),
+		scripted("ReadersOnlyOwn",
+			"A holder that has lost the lock, a reader or the writer, releases and extends nothing: those who read after it keep the lock.",
+			func(t *trial) {
 				b, w := t.reader("B", shorter), t.writer("W", ample)
 				for i, a := range []*contender{t.reader("A", ample), t.reader("A", ample), t.writer("A", ample), t.writer("A", ample)} {
 					name := fmt.Sprintf("%s/%d", t.name, i)
@@ -189,12 +167,10 @@ func readingAndWriting() []Property {
 					h.release().want(nil, "B reads")
 					w.on(name).try().want(nil, "nobody reads any more")
 				}
-			},
-		},
-		{
-			Name: "Downgrade", Group: group, Scripted: true,
-			Clause: "A writer that downgrades reads from then on, together with the readers that wait, and nobody writes in between, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("Downgrade",
+			"A writer that downgrades reads from then on, together with the readers that wait, and nobody writes in between, if the lock says that it is fair.",
+			func(t *trial) {
 				a, b := t.writer("A", t.patient()), t.reader("B", t.patient())
 				v, w := t.writer("V", t.patient()), t.writer("W", ample)
 				t.needs(t.Fair, "Subject.Fair is false")
@@ -215,12 +191,10 @@ func readingAndWriting() []Property {
 				reads.extend().want(nil, "A reads")
 				reads.release().want(nil, "A reads")
 				writer.wait("nobody reads any more").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "WriterFences", Group: group, Scripted: true,
-			Clause: "A writer's fence is greater than all before it, and so is that of the first reader after a writer; no reader's is less than the last writer's.",
-			check: func(t *trial) {
+			}),
+		scripted("WriterFences",
+			"A writer's fence is greater than all before it, and so is that of the first reader after a writer; no reader's is less than the last writer's.",
+			func(t *trial) {
 				w, r := t.writer("W", ample), t.reader("R", ample)
 				t.needs(t.Fenced, "Subject.Fenced is false")
 				var writer, greatest uint64 // the last writer's, and the greatest of all
@@ -255,12 +229,10 @@ func readingAndWriting() []Property {
 				first.release().want(nil, "R reads")
 				look(w.try().want(nil, "nobody reads any more")).release().want(nil, "W writes")
 				after(look(r.try().want(nil, "W has released")))
-			},
-		},
-		{
-			Name: "ReadersLeaveNothing", Group: group, Scripted: true,
-			Clause: "After the last release the servers keep nothing of a lock to read and to write, and nothing of those who waited for it.",
-			check: func(t *trial) {
+			}),
+		scripted("ReadersLeaveNothing",
+			"After the last release the servers keep nothing of a lock to read and to write, and nothing of those who waited for it.",
+			func(t *trial) {
 				w, v, r := t.writer("W", ample), t.writer("V", ample), t.reader("R", ample)
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				h := w.try().want(nil, "nobody holds the lock")
@@ -274,9 +246,8 @@ func readingAndWriting() []Property {
 				other.release().want(nil, "R reads")
 				waiter.wait("nobody reads any more").want(nil, "it is its turn").release().want(nil, "V writes")
 				t.nothingLeft(t.patience, "the last release")
-			},
-		},
-	}
+			}),
+	)
 }
 
 // writer opens a contender that wants to write.

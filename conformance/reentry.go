@@ -12,17 +12,12 @@ import (
 )
 
 func reentering() []Property {
-	const group = "re-entry"
-	return []Property{
-		{
-			Name: "Reentry", Group: group, Scripted: true,
-			Clause: "A contender that holds a lock gets in again if the lock is re-entrant and the context names the same owner, and is refused otherwise.",
-			check:  reentry,
-		},
-		{
-			Name: "ReentryByOwner", Group: group, Scripted: true,
-			Clause: "Another owner is refused, however often the first one holds the lock, and learns which owner that is.",
-			check: reentrant(func(t *trial) {
+	return inGroup("re-entry",
+		scripted("Reentry",
+			"A contender that holds a lock gets in again if the lock is re-entrant and the context names the same owner, and is refused otherwise.", reentry),
+		scripted("ReentryByOwner",
+			"Another owner is refused, however often the first one holds the lock, and learns which owner that is.",
+			reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				rival := strategy.WithOwner(t.ctx, "another "+t.name)
 				for range 2 {
@@ -34,12 +29,10 @@ func reentering() []Property {
 						t.failf("%s = %w, want a HeldError whose holder is the owner, %q", k.text, k.err, h.lease.Owner())
 					}
 				}
-			}),
-		},
-		{
-			Name: "ReentryUnnamed", Group: group, Scripted: true,
-			Clause: "A caller whose context names no owner, or an empty one, never re-enters; a caller with the context of a lease does.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryUnnamed",
+			"A caller whose context names no owner, or an empty one, never re-enters; a caller with the context of a lease does.",
+			reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				nobody := strategy.WithOwner(t.owner(), "")
 				h := a.tryWith(nobody).want(nil, "the lock is free")
@@ -54,12 +47,10 @@ func reentering() []Property {
 				inner := b.tryWith(ctx).want(nil, "the lease's context names its owner")
 				h.release().want(nil, "A holds the lock")
 				inner.release().want(nil, "B holds the lock")
-			}),
-		},
-		{
-			Name: "ReentryByContext", Group: group, Scripted: true,
-			Clause: "A function that Do runs gets the same lock again with its context, by Do or by Acquire, and the lock is free after the outermost call.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryByContext",
+			"A function that Do runs gets the same lock again with its context, by Do or by Acquire, and the lock is free after the outermost call.",
+			reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				depth := 0
 				var nested func(ctx context.Context, outer strategy.Lease) error
@@ -78,12 +69,10 @@ func reentering() []Property {
 				k := a.do("Do()", func() (strategy.Lease, error) { return nil, strategy.Do(t.ctx, a.lock, nested) })
 				k.want(nil, "each Do hands out a context that names the owner")
 				b.try().want(nil, "the outermost Do is over")
-			}),
-		},
-		{
-			Name: "ReentryFence", Group: group, Scripted: true,
-			Clause: "Re-entry does not change the fence; the next owner's fence is greater, and so is the same owner's when it comes again.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryFence",
+			"Re-entry does not change the fence; the next owner's fence is greater, and so is the same owner's when it comes again.",
+			reentrant(func(t *trial) {
 				t.needs(t.Fenced, "Subject.Fenced is false")
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var last uint64
@@ -107,12 +96,10 @@ func reentering() []Property {
 					inner.release().want(nil, "the inner hold is held")
 					third.release().want(nil, "the third hold is held")
 				}
-			}),
-		},
-		{
-			Name: "ReentryCount", Group: group, Scripted: true,
-			Clause: "Inspect shows the owner, and how often it holds the lock: one more with each entry, one less with each release.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryCount",
+			"Inspect shows the owner, and how often it holds the lock: one more with each entry, one less with each release.",
+			reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				var holds []*hold
 				check := func() {
@@ -138,32 +125,26 @@ func reentering() []Property {
 					holds = holds[1:]
 					check()
 				}
-			}),
-		},
-		{
-			Name: "ReentryLastRelease", Group: group, Scripted: true,
-			Clause: "The lock is held until the last release, in whatever order its holds end.",
-			check: reentrant(func(t *trial) {
-				for i, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
-					name := fmt.Sprintf("%s/%d", t.name, i)
-					a, b := t.contender("A", ample).on(name), t.contender("B", ample).on(name)
-					var holds []*hold
-					for range order {
-						holds = append(holds, a.tryWith(t.owner()).want(nil, "its owner holds the lock, or nobody"))
-					}
-					for _, j := range order {
-						b.try().want(strategy.ErrHeld, "a hold is left")
-						holds[j].extend().want(nil, "it is held, whichever others have ended")
-						holds[j].release().want(nil, "it is held")
-					}
-					b.try().want(nil, "all holds are released")
+			})),
+		scripted("ReentryLastRelease", "The lock is held until the last release, in whatever order its holds end.", reentrant(func(t *trial) {
+			for i, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
+				name := fmt.Sprintf("%s/%d", t.name, i)
+				a, b := t.contender("A", ample).on(name), t.contender("B", ample).on(name)
+				var holds []*hold
+				for range order {
+					holds = append(holds, a.tryWith(t.owner()).want(nil, "its owner holds the lock, or nobody"))
 				}
-			}),
-		},
-		{
-			Name: "ReentryReleaseOnce", Group: group, Scripted: true,
-			Clause: "A request that arrives twice, because its reply was lost, counts once: it makes no second hold, and ends no other.",
-			check: reentrant(func(t *trial) {
+				for _, j := range order {
+					b.try().want(strategy.ErrHeld, "a hold is left")
+					holds[j].extend().want(nil, "it is held, whichever others have ended")
+					holds[j].release().want(nil, "it is held")
+				}
+				b.try().want(nil, "all holds are released")
+			}
+		})),
+		scripted("ReentryReleaseOnce",
+			"A request that arrives twice, because its reply was lost, counts once: it makes no second hold, and ends no other.",
+			reentrant(func(t *trial) {
 				hasty := strategy.Options{TTL: ample.TTL, OpTimeout: t.ttl}
 				a, b, c := t.gated("A", hasty), t.contender("B", ample), t.contender("C", ample)
 				outer := b.tryWith(t.owner()).want(nil, "the lock is free")
@@ -186,12 +167,10 @@ func reentering() []Property {
 				outer.extend().want(nil, "B holds the lock")
 				outer.release().want(nil, "B holds the lock")
 				c.try().want(nil, "A's hold, acquired and released twice, is over")
-			}),
-		},
-		{
-			Name: "ReentryRenewal", Group: group, Scripted: true,
-			Clause: "Each hold is kept alive by itself: when one is released, the renewal of the others goes on.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryRenewal",
+			"Each hold is kept alive by itself: when one is released, the renewal of the others goes on.",
+			reentrant(func(t *trial) {
 				for i, first := range []string{"inner", "outer"} {
 					name := fmt.Sprintf("%s/%d", t.name, i)
 					a, b := t.contender("A", t.brief()).on(name), t.contender("B", ample).on(name)
@@ -208,12 +187,10 @@ func reentering() []Property {
 					stays.release().want(nil, "it is held")
 					b.try().want(nil, "both holds are released")
 				}
-			}),
-		},
-		{
-			Name: "ReentryOwnTTL", Group: group, Scripted: true,
-			Clause: "Each hold lasts for its own TTL: one that comes or goes makes the others neither shorter nor longer.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryOwnTTL",
+			"Each hold lasts for its own TTL: one that comes or goes makes the others neither shorter nor longer.",
+			reentrant(func(t *trial) {
 				long, short, b := t.contender("A", ample), t.contender("A", t.brief()), t.contender("B", ample)
 				outer := long.tryWith(t.owner()).want(nil, "the lock is free")
 				inner := short.tryWith(t.owner()).want(nil, "the owner holds the lock already")
@@ -237,33 +214,27 @@ func reentering() []Property {
 				b.try().wantHeldBy(outer, "the outer hold is left")
 				outer.detach()
 				b.eventually("the outer hold's TTL is short, whatever the inner's was")
-			}),
-		},
-		{
-			Name: "ReentryDeadHold", Group: group, Scripted: true,
-			Clause: "A hold whose holder died ends with its own TTL, though its owner goes on elsewhere.",
-			check: reentrant(func(t *trial) {
-				a, dies, b := t.contender("A", t.brief()), t.contender("A", t.brief()), t.contender("B", ample)
-				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
-				outer.keepAlive(0)
-				dead := dies.tryWith(t.owner()).want(nil, "the owner holds the lock already")
-				dead.detach()
-				t.sleep(time.Until(dead.got.Add(t.ttl + t.ttl/2)))
-				if info, err := b.s.Inspect(t.ctx, t.name); err == nil && info.Held && info.Holds != 1 {
-					t.failf("Inspect() = %d holds, want 1: the other holder is dead", info.Holds)
-				}
-				k := outer.release()
-				if errors.Is(k.err, strategy.ErrLost) {
-					t.unlessLapsed(outer)
-				}
-				k.want(nil, "the outer hold is kept alive")
-				b.try().want(nil, "the outer hold was the last that counted")
-			}),
-		},
-		{
-			Name: "ReentryAfterLoss", Group: group, Scripted: true,
-			Clause: "When a lock is lost, all its holds are lost, and its owner does not get in again while another has it.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryDeadHold", "A hold whose holder died ends with its own TTL, though its owner goes on elsewhere.", reentrant(func(t *trial) {
+			a, dies, b := t.contender("A", t.brief()), t.contender("A", t.brief()), t.contender("B", ample)
+			outer := a.tryWith(t.owner()).want(nil, "the lock is free")
+			outer.keepAlive(0)
+			dead := dies.tryWith(t.owner()).want(nil, "the owner holds the lock already")
+			dead.detach()
+			t.sleep(time.Until(dead.got.Add(t.ttl + t.ttl/2)))
+			if info, err := b.s.Inspect(t.ctx, t.name); err == nil && info.Held && info.Holds != 1 {
+				t.failf("Inspect() = %d holds, want 1: the other holder is dead", info.Holds)
+			}
+			k := outer.release()
+			if errors.Is(k.err, strategy.ErrLost) {
+				t.unlessLapsed(outer)
+			}
+			k.want(nil, "the outer hold is kept alive")
+			b.try().want(nil, "the outer hold was the last that counted")
+		})),
+		scripted("ReentryAfterLoss",
+			"When a lock is lost, all its holds are lost, and its owner does not get in again while another has it.",
+			reentrant(func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
@@ -274,12 +245,10 @@ func reentering() []Property {
 				outer.extend().want(strategy.ErrLost, "B holds the lock")
 				rival.release().want(nil, "B holds the lock")
 				a.tryWith(t.owner()).want(nil, "B has released").release().want(nil, "A holds the lock")
-			}),
-		},
-		{
-			Name: "ReentryBesideWaiters", Group: group, Scripted: true,
-			Clause: "The owner gets in again at once, though others of its process wait for the lock; the others keep their order.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryBesideWaiters",
+			"The owner gets in again at once, though others of its process wait for the lock; the others keep their order.",
+			reentrant(func(t *trial) {
 				patient := t.patient()
 				a := t.contender("A", patient)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
@@ -290,12 +259,10 @@ func reentering() []Property {
 				outer.release().want(nil, "the outer hold is held")
 				inner.release().want(nil, "the inner hold is held")
 				queue.wantInOrder()
-			}),
-		},
-		{
-			Name: "ReentryOvertakesNobody", Group: group, Scripted: true,
-			Clause: "A contender with an owner asks whether it holds the lock already; if the lock is free, it does not take it before the waiters of its process.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryOvertakesNobody",
+			"A contender with an owner asks whether it holds the lock already; if the lock is free, it does not take it before the waiters of its process.",
+			reentrant(func(t *trial) {
 				patient := t.listening()
 				a, b := t.gated("A", patient), t.contender("B", patient)
 				h := b.try().want(nil, "the lock is free")
@@ -319,12 +286,10 @@ func reentering() []Property {
 				}
 				goOn()
 				waiter.wait("the lock is free").want(nil, "the lock is free")
-			}),
-		},
-		{
-			Name: "ReentryWakes", Group: group, Scripted: true,
-			Clause: "Where the servers announce releases, waiters sleep through the releases of inner holds, and wake at the last one.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryWakes",
+			"Where the servers announce releases, waiters sleep through the releases of inner holds, and wake at the last one.",
+			reentrant(func(t *trial) {
 				a, b := t.contender("A", t.listening()), t.gated("B", t.listening())
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
 				inner := a.tryWith(t.owner()).want(nil, "the owner holds the lock already")
@@ -340,12 +305,10 @@ func reentering() []Property {
 				}
 				outer.release().want(nil, "the outer hold is held")
 				waiter.wait("all holds are released").want(nil, "all holds are released")
-			}),
-		},
-		{
-			Name: "ReentryForce", Group: group, Scripted: true,
-			Clause: "An operator who frees a lock ends all its holds, and no hold of a later tenure, not even of the same owner.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryForce",
+			"An operator who frees a lock ends all its holds, and no hold of a later tenure, not even of the same owner.",
+			reentrant(func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				outer := a.tryWith(t.owner()).want(nil, "the lock is free")
 				inner := b.tryWith(t.owner()).want(nil, "the owner holds the lock already")
@@ -359,12 +322,10 @@ func reentering() []Property {
 				}
 				c.try().want(strategy.ErrHeld, "A holds the lock again")
 				again.release().want(nil, "A holds the lock again")
-			}),
-		},
-		{
-			Name: "ReentryAdopt", Group: group, Scripted: true,
-			Clause: "A caller that adopts one hold of several joins its owner, with its fence; one that adopts the only hold becomes the owner, with a greater fence.",
-			check: reentrant(func(t *trial) {
+			})),
+		scripted("ReentryAdopt",
+			"A caller that adopts one hold of several joins its owner, with its fence; one that adopts the only hold becomes the owner, with a greater fence.",
+			reentrant(func(t *trial) {
 				a, b, c := t.contender("A", ample), t.contender("B", ample), t.contender("C", ample)
 				other := strategy.WithOwner(t.ctx, "another "+t.name)
 				adopt := func(token string) *hold {
@@ -391,9 +352,8 @@ func reentering() []Property {
 				a.tryWith(t.owner()).want(strategy.ErrHeld, "A's owner has given up its last hold")
 				c.tryWith(other).want(nil, "the adopter's owner holds the lock")
 				alone.release().want(nil, "B has adopted the lock")
-			}),
-		},
-	}
+			})),
+	)
 }
 
 // reentrant skips the trial on locks that are not.

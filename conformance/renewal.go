@@ -10,42 +10,32 @@ import (
 )
 
 func renewal() []Property {
-	const group = "renewal"
-	return []Property{
-		{
-			Name: "KeptAlive", Group: group, Scripted: true,
-			Clause: "A lock that is kept alive lasts longer than its TTL, for as long as it is held.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				h.keepAlive(0)
-				h.mustLast(b, 3*t.ttl+t.ttl/2)
-				h.release().want(nil, "A holds the lock")
-				b.try().want(nil, "A has released")
-			},
-		},
-		{
-			Name: "RenewalStops", Group: group, Scripted: true,
-			Clause: "Renewal ends with the release: nothing is sent after it.",
-			check: func(t *trial) {
-				a := t.gated("A", t.brief())
-				h := a.try().want(nil, "the lock is free")
-				h.keepAlive(0)
-				t.untilRenewed(h)
-				t.relies(t.ttl / 8) // so no renewal is under way when A releases
-				h.release().want(nil, "A holds the lock")
-				sent := a.requests()
-				t.sleep(t.ttl) // at least twice the pause between renewals
-				if more := a.requests() - sent; more > 0 {
-					// If a server did not answer in time, the release is repeated in the background.
-					t.tooSlow(fmt.Sprintf("A made %d requests after its release, want 0", more))
-				}
-			},
-		},
-		{
-			Name: "LossNoticed", Group: group, Scripted: true,
-			Clause: "A holder that keeps its lock alive learns at the next renewal that it was taken away: Lost is closed long before the deadline.",
-			check: func(t *trial) {
+	return inGroup("renewal",
+		scripted("KeptAlive", "A lock that is kept alive lasts longer than its TTL, for as long as it is held.", func(t *trial) {
+			a, b := t.contender("A", t.brief()), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			h.keepAlive(0)
+			h.mustLast(b, 3*t.ttl+t.ttl/2)
+			h.release().want(nil, "A holds the lock")
+			b.try().want(nil, "A has released")
+		}),
+		scripted("RenewalStops", "Renewal ends with the release: nothing is sent after it.", func(t *trial) {
+			a := t.gated("A", t.brief())
+			h := a.try().want(nil, "the lock is free")
+			h.keepAlive(0)
+			t.untilRenewed(h)
+			t.relies(t.ttl / 8) // so no renewal is under way when A releases
+			h.release().want(nil, "A holds the lock")
+			sent := a.requests()
+			t.sleep(t.ttl) // at least twice the pause between renewals
+			if more := a.requests() - sent; more > 0 {
+				// If a server did not answer in time, the release is repeated in the background.
+				t.tooSlow(fmt.Sprintf("A made %d requests after its release, want 0", more))
+			}
+		}),
+		scripted("LossNoticed",
+			"A holder that keeps its lock alive learns at the next renewal that it was taken away: Lost is closed long before the deadline.",
+			func(t *trial) {
 				a, b := t.contender("A", strategy.Options{TTL: 3 * t.ttl, OpTimeout: 2 * t.ttl}), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				t.evict(t.name)
@@ -56,12 +46,10 @@ func renewal() []Property {
 					t.tooSlow("A noticed the loss only by its deadline")
 				}
 				h.release().want(strategy.ErrLost, "a loss stays")
-			},
-		},
-		{
-			Name: "LossByDeadline", Group: group, Scripted: true,
-			Clause: "A holder learns at its deadline at the latest that its lock is over, also if nobody asks the servers.",
-			check: func(t *trial) {
+			}),
+		scripted("LossByDeadline",
+			"A holder learns at its deadline at the latest that its lock is over, also if nobody asks the servers.",
+			func(t *trial) {
 				a := t.contender("A", t.brief())
 				h := a.try().want(nil, "the lock is free")
 				told := h.lease.Lost()
@@ -70,12 +58,10 @@ func renewal() []Property {
 				await(t, told, t.patience, "A.Lost() is not closed %v after the deadline, want closed", t.patience)
 				h.extend().want(strategy.ErrLost, "a loss stays")
 				h.release().want(strategy.ErrLost, "a loss stays")
-			},
-		},
-		{
-			Name: "LossWithoutNetwork", Group: group, Scripted: true,
-			Clause: "A holder whose renewals get no answer learns at its deadline that its lock is over, network or no network.",
-			check: func(t *trial) {
+			}),
+		scripted("LossWithoutNetwork",
+			"A holder whose renewals get no answer learns at its deadline that its lock is over, network or no network.",
+			func(t *trial) {
 				a, b := t.gated("A", t.brief()), t.contender("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				h.keepAlive(0)
@@ -83,31 +69,25 @@ func renewal() []Property {
 				h.waitLost("no renewal was answered")
 				late.melt()
 				b.eventually("the lock expires, and no late renewal brings it back")
-			},
-		},
-		{
-			Name: "ReleaseIsNoLoss", Group: group, Scripted: true,
-			Clause: "A release is no loss: it does not close Lost, and Err says ErrReleased.",
-			check: func(t *trial) {
-				a := t.contender("A", ample)
-				h := a.try().want(nil, "the lock is free")
-				h.err().want(nil, "A holds the lock")
-				before := h.lease.Lost()
-				h.release().want(nil, "A holds the lock")
-				h.err().want(strategy.ErrReleased, "A has released")
-				for _, lost := range []<-chan struct{}{before, h.lease.Lost()} {
-					select {
-					case <-lost:
-						t.failf("A.Lost() is closed, want open: A has released the lock itself")
-					default:
-					}
+			}),
+		scripted("ReleaseIsNoLoss", "A release is no loss: it does not close Lost, and Err says ErrReleased.", func(t *trial) {
+			a := t.contender("A", ample)
+			h := a.try().want(nil, "the lock is free")
+			h.err().want(nil, "A holds the lock")
+			before := h.lease.Lost()
+			h.release().want(nil, "A holds the lock")
+			h.err().want(strategy.ErrReleased, "A has released")
+			for _, lost := range []<-chan struct{}{before, h.lease.Lost()} {
+				select {
+				case <-lost:
+					t.failf("A.Lost() is closed, want open: A has released the lock itself")
+				default:
 				}
-			},
-		},
-		{
-			Name: "ContextEnds", Group: group, Scripted: true,
-			Clause: "The lease's context ends with the lease, and its cause says whether that was a release or a loss; and it ends with its parent.",
-			check: func(t *trial) {
+			}
+		}),
+		scripted("ContextEnds",
+			"The lease's context ends with the lease, and its cause says whether that was a release or a loss; and it ends with its parent.",
+			func(t *trial) {
 				a := t.contender("A", t.brief())
 				lost := a.try().want(nil, "the lock is free")
 				ctx, cancel := lost.lease.Context(t.ctx)
@@ -130,42 +110,32 @@ func renewal() []Property {
 				defer cancel()
 				end(off)
 				t.wantCause(ctx, off, "its parent has ended", nil)
-			},
-		},
-		{
-			Name: "MaxHold", Group: group, Scripted: true,
-			Clause: "Renewal with a maximum hold ends when that is over: the holder learns it, and the lock becomes free.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				most := t.ttl + t.ttl/2 // renewals come at 1/3 and 2/3: the second would reach beyond
-				h.keepAlive(most)
-				h.mustLast(b, t.ttl+t.ttl/4)
-				t.sleep(time.Until(h.got.Add(most)))
-				h.err().want(strategy.ErrLost, "the maximum hold is over")
-				h.waitLost("the maximum hold is over")
-				b.eventually("the lock expires when the maximum hold is over")
-			},
-		},
-		{
-			Name: "RenewsAfterLoss", Group: group, Scripted: true,
-			Clause: "A loss concerns one lease: the next one is kept alive as the first was.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.brief()), t.contender("B", ample)
-				first := a.try().want(nil, "the lock is free")
-				t.evict(t.name)
-				first.keepAlive(0)
-				first.waitLost("the lock was taken away")
-				second := a.try().want(nil, "nobody holds the lock any more")
-				second.keepAlive(0)
-				second.mustLast(b, t.ttl+t.ttl/2)
-				first.err().want(strategy.ErrLost, "a loss stays")
-			},
-		},
-		{
-			Name: "Do", Group: group, Scripted: true,
-			Clause: "Do runs a function while it holds the lock and keeps it alive, and releases it, whatever becomes of the function.",
-			check: func(t *trial) {
+			}),
+		scripted("MaxHold", "Renewal with a maximum hold ends when that is over: the holder learns it, and the lock becomes free.", func(t *trial) {
+			a, b := t.contender("A", t.brief()), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			most := t.ttl + t.ttl/2 // renewals come at 1/3 and 2/3: the second would reach beyond
+			h.keepAlive(most)
+			h.mustLast(b, t.ttl+t.ttl/4)
+			t.sleep(time.Until(h.got.Add(most)))
+			h.err().want(strategy.ErrLost, "the maximum hold is over")
+			h.waitLost("the maximum hold is over")
+			b.eventually("the lock expires when the maximum hold is over")
+		}),
+		scripted("RenewsAfterLoss", "A loss concerns one lease: the next one is kept alive as the first was.", func(t *trial) {
+			a, b := t.contender("A", t.brief()), t.contender("B", ample)
+			first := a.try().want(nil, "the lock is free")
+			t.evict(t.name)
+			first.keepAlive(0)
+			first.waitLost("the lock was taken away")
+			second := a.try().want(nil, "nobody holds the lock any more")
+			second.keepAlive(0)
+			second.mustLast(b, t.ttl+t.ttl/2)
+			first.err().want(strategy.ErrLost, "a loss stays")
+		}),
+		scripted("Do",
+			"Do runs a function while it holds the lock and keeps it alive, and releases it, whatever becomes of the function.",
+			func(t *trial) {
 				a, b := t.contender("A", t.brief()), t.contender("B", ample)
 				wrong := errors.New("the work went wrong")
 				k := a.do("Do()", func() (strategy.Lease, error) {
@@ -195,9 +165,8 @@ func renewal() []Property {
 					t.brokef("C.Do() = %w, want the function's panic", outcome)
 				}
 				b.eventually("C's function is over")
-			},
-		},
-	}
+			}),
+	)
 }
 
 // mustLast ends the trial if the lock does not last that long, or somebody else

@@ -11,27 +11,21 @@ import (
 )
 
 func sharing() []Property {
-	const group = "sharing"
-	return []Property{
-		{
-			Name: "PermitsBound", Group: group, Scripted: true,
-			Clause: "A lock of n permits has n holders at most, and each release lets one more in.",
-			check: func(t *trial) {
-				a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
-				first := a.try().want(nil, "three permits are free")
-				b.try().want(nil, "two permits are free")
-				a.try().want(nil, "one permit is free")
-				b.try().want(strategy.ErrHeld, "all three are taken")
-				a.try().want(strategy.ErrHeld, "all three are taken, two of them by A")
-				first.release().want(nil, "A holds it")
-				b.try().want(nil, "A has released one")
-				a.try().want(strategy.ErrHeld, "one came back, and B has it")
-			},
-		},
-		{
-			Name: "PermitsUnderContention", Group: group,
-			Clause: "However many contend at once for permits, some of them for several, never are more taken than there are; and they hold the lock at the same time.",
-			check: func(t *trial) {
+	return inGroup("sharing",
+		scripted("PermitsBound", "A lock of n permits has n holders at most, and each release lets one more in.", func(t *trial) {
+			a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
+			first := a.try().want(nil, "three permits are free")
+			b.try().want(nil, "two permits are free")
+			a.try().want(nil, "one permit is free")
+			b.try().want(strategy.ErrHeld, "all three are taken")
+			a.try().want(strategy.ErrHeld, "all three are taken, two of them by A")
+			first.release().want(nil, "A holds it")
+			b.try().want(nil, "A has released one")
+			a.try().want(strategy.ErrHeld, "one came back, and B has it")
+		}),
+		byChance("PermitsUnderContention",
+			"However many contend at once for permits, some of them for several, never are more taken than there are; and they hold the lock at the same time.",
+			func(t *trial) {
 				const permits = 4 // so any two of those that contend can hold the lock together
 				var taken atomic.Int64
 				together, meet := make(chan struct{}), sync.Once{}
@@ -55,27 +49,21 @@ func sharing() []Property {
 					time.Sleep(time.Microsecond) // let the others in, if they can
 					return nil
 				})
-			},
-		},
-		{
-			Name: "SeveralPermits", Group: group, Scripted: true,
-			Clause: "An acquisition of several permits gets all of them or none, and all come back with its release.",
-			check: func(t *trial) {
-				a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
-				two := a.wanting(2).try().want(nil, "three permits are free")
-				b.wanting(2).try().want(strategy.ErrHeld, "one permit is free, and B wants two")
-				b.try().want(nil, "one permit is free: the attempt that was refused has taken nothing")
-				a.try().want(strategy.ErrHeld, "all three are taken, two of them by one holder")
-				two.extend().want(nil, "A holds two permits")
-				two.release().want(nil, "A holds two permits")
-				b.wanting(2).try().want(nil, "A has released two permits")
-				a.try().want(strategy.ErrHeld, "B holds all three")
-			},
-		},
-		{
-			Name: "TooManyPermits", Group: group, Scripted: true,
-			Clause: "An acquisition of more permits than there are is refused, and does not wait for what cannot come.",
-			check: func(t *trial) {
+			}),
+		scripted("SeveralPermits", "An acquisition of several permits gets all of them or none, and all come back with its release.", func(t *trial) {
+			a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
+			two := a.wanting(2).try().want(nil, "three permits are free")
+			b.wanting(2).try().want(strategy.ErrHeld, "one permit is free, and B wants two")
+			b.try().want(nil, "one permit is free: the attempt that was refused has taken nothing")
+			a.try().want(strategy.ErrHeld, "all three are taken, two of them by one holder")
+			two.extend().want(nil, "A holds two permits")
+			two.release().want(nil, "A holds two permits")
+			b.wanting(2).try().want(nil, "A has released two permits")
+			a.try().want(strategy.ErrHeld, "B holds all three")
+		}),
+		scripted("TooManyPermits",
+			"An acquisition of more permits than there are is refused, and does not wait for what cannot come.",
+			func(t *trial) {
 				a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
 				b.wanting(4).try().want(strategy.ErrRefused, "there are three")
 				all := a.wanting(3).try().want(nil, "all three are free: what was refused took none")
@@ -83,12 +71,10 @@ func sharing() []Property {
 				b.wanting(4).acquire().want(strategy.ErrRefused, "there are three, however long B waits")
 				all.release().want(nil, "A holds all three")
 				b.wanting(3).try().want(nil, "all three are free: what was refused does not wait")
-			},
-		},
-		{
-			Name: "PermitsInOrder", Group: group, Scripted: true,
-			Clause: "Contenders of several processes get permits in the order in which they came, each as soon as one is released, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("PermitsInOrder",
+			"Contenders of several processes get permits in the order in which they came, each as soon as one is released, if the lock says that it is fair.",
+			func(t *trial) {
 				a := t.sharer("A", 2, ample)
 				t.needs(t.Fair, "Subject.Fair is false")
 				holds := []*hold{a.try().want(nil, "two permits are free"), a.try().want(nil, "one permit is free")}
@@ -102,12 +88,10 @@ func sharing() []Property {
 					inOrder(t, first.done, released, waiters[i+1:]...)
 					holds = append(holds, first.k.want(nil, "it is its turn"))
 				}
-			},
-		},
-		{
-			Name: "ManyPermitsNotOvertaken", Group: group, Scripted: true,
-			Clause: "A waiter for many permits is not overtaken by those that come later and want few, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("ManyPermitsNotOvertaken",
+			"A waiter for many permits is not overtaken by those that come later and want few, if the lock says that it is fair.",
+			func(t *trial) {
 				a, b, c, d := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample), t.sharer("D", 3, ample)
 				t.needs(t.Fair, "Subject.Fair is false")
 				one, two := a.try().want(nil, "three permits are free"), a.wanting(2).try().want(nil, "two permits are free")
@@ -120,12 +104,10 @@ func sharing() []Property {
 				inOrder(t, many.done, released, light)
 				many.k.want(nil, "it is its turn").release().want(nil, "B holds all three")
 				light.wait("B has released").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "ManyPermitsGiveUp", Group: group, Scripted: true,
-			Clause: "When a waiter for many permits gives up, those behind it have what is free, without a release.",
-			check: func(t *trial) {
+			}),
+		scripted("ManyPermitsGiveUp",
+			"When a waiter for many permits gives up, those behind it have what is free, without a release.",
+			func(t *trial) {
 				a, b, c := t.sharer("A", 2, t.patient()), t.sharer("B", 2, t.patient()), t.sharer("C", 2, t.patient())
 				t.needs(t.Fair, "Subject.Fair is false")
 				a.try().want(nil, "two permits are free")
@@ -133,25 +115,19 @@ func sharing() []Property {
 				light := c.queues(2)
 				many.givesUp().want(strategy.ErrHeld, "one permit is free, and B wants two")
 				light.wait("B has given up, and one permit is free").want(nil, "it is its turn")
-			},
-		},
-		{
-			Name: "PermitsRaised", Group: group, Scripted: true,
-			Clause: "When the number of permits is raised, those who wait have the new ones, without a release.",
-			check: func(t *trial) {
-				a, b, c := t.sharer("A", 1, t.patient()), t.sharer("B", 1, t.patient()), t.sharer("C", 1, t.patient())
-				a.try().want(nil, "the only permit is free")
-				first, second := b.start().settles(), c.start().settles()
-				a.setPermits(3)
-				first.wait("there are two more").want(nil, "there are two more")
-				second.wait("there are two more").want(nil, "there are two more")
-				a.try().want(strategy.ErrHeld, "all three are taken")
-			},
-		},
-		{
-			Name: "PermitsLowered", Group: group, Scripted: true,
-			Clause: "When the number of permits is lowered, holders keep theirs, and nobody gets in until enough have released.",
-			check: func(t *trial) {
+			}),
+		scripted("PermitsRaised", "When the number of permits is raised, those who wait have the new ones, without a release.", func(t *trial) {
+			a, b, c := t.sharer("A", 1, t.patient()), t.sharer("B", 1, t.patient()), t.sharer("C", 1, t.patient())
+			a.try().want(nil, "the only permit is free")
+			first, second := b.start().settles(), c.start().settles()
+			a.setPermits(3)
+			first.wait("there are two more").want(nil, "there are two more")
+			second.wait("there are two more").want(nil, "there are two more")
+			a.try().want(strategy.ErrHeld, "all three are taken")
+		}),
+		scripted("PermitsLowered",
+			"When the number of permits is lowered, holders keep theirs, and nobody gets in until enough have released.",
+			func(t *trial) {
 				a, b := t.sharer("A", 3, ample), t.sharer("B", 3, ample)
 				first, second := a.try().want(nil, "three permits are free"), a.try().want(nil, "two permits are free")
 				third := a.try().want(nil, "one permit is free")
@@ -167,12 +143,10 @@ func sharing() []Property {
 				b.wanting(2).try().want(strategy.ErrRefused, "there is one")
 				b.try().want(nil, "it is free")
 				a.try().want(strategy.ErrHeld, "there is one, and B has it")
-			},
-		},
-		{
-			Name: "TooManyNow", Group: group, Scripted: true,
-			Clause: "When the number of permits is lowered below what a waiter wants, its wait ends with ErrRefused, and those behind it have their turn.",
-			check: func(t *trial) {
+			}),
+		scripted("TooManyNow",
+			"When the number of permits is lowered below what a waiter wants, its wait ends with ErrRefused, and those behind it have their turn.",
+			func(t *trial) {
 				a, b, c := t.sharer("A", 2, t.patient()), t.sharer("B", 2, t.patient()), t.sharer("C", 2, t.patient())
 				h := a.wanting(2).try().want(nil, "both permits are free")
 				many := b.wanting(2).start().settles()
@@ -181,12 +155,10 @@ func sharing() []Property {
 				h.release().want(nil, "A keeps what it holds")
 				many.wait("there is one permit").want(strategy.ErrRefused, "there is one, and B wants two")
 				light.wait("A has released").want(nil, "the permit is free, and B does not wait any more")
-			},
-		},
-		{
-			Name: "PermitsForAll", Group: group, Scripted: true,
-			Clause: "A number of permits that was set counts for all processes; zero takes it back, and then each goes by the number that it was started with.",
-			check: func(t *trial) {
+			}),
+		scripted("PermitsForAll",
+			"A number of permits that was set counts for all processes; zero takes it back, and then each goes by the number that it was started with.",
+			func(t *trial) {
 				a, b := t.sharer("A", 1, ample), t.sharer("B", 4, ample)
 				a.setPermits(2)
 				b.try().want(nil, "both permits are free")
@@ -195,12 +167,10 @@ func sharing() []Property {
 				b.setPermits(0)
 				a.try().want(strategy.ErrHeld, "A was started with one")
 				b.try().want(nil, "B was started with four")
-			},
-		},
-		{
-			Name: "DeadPermits", Group: group, Scripted: true,
-			Clause: "The permits of a holder that died come back after its TTL, though others renew theirs, and the others keep theirs.",
-			check: func(t *trial) {
+			}),
+		scripted("DeadPermits",
+			"The permits of a holder that died come back after its TTL, though others renew theirs, and the others keep theirs.",
+			func(t *trial) {
 				a, b := t.sharer("A", 4, ample), t.sharer("B", 4, t.patient())
 				d, k := t.sharer("D", 4, t.brief()), t.sharer("K", 4, t.brief())
 				long := a.try().want(nil, "four permits are free")
@@ -211,12 +181,10 @@ func sharing() []Property {
 				b.try().wantHeldBy(kept, "A and K keep theirs")
 				kept.extend().want(nil, "K keeps its permit alive")
 				long.extend().want(nil, "A's TTL is long, whatever D's was")
-			},
-		},
-		{
-			Name: "PermitsOnlyOwn", Group: group, Scripted: true,
-			Clause: "A holder that has lost its permit releases and extends nothing: those who took permits after it keep them.",
-			check: func(t *trial) {
+			}),
+		scripted("PermitsOnlyOwn",
+			"A holder that has lost its permit releases and extends nothing: those who took permits after it keep them.",
+			func(t *trial) {
 				a, b, c := t.sharer("A", 2, ample), t.sharer("B", 2, shorter), t.sharer("C", 2, ample)
 				releases, extends := a.try().want(nil, "two permits are free"), a.try().want(nil, "one permit is free")
 				t.evict(t.name)
@@ -227,30 +195,24 @@ func sharing() []Property {
 				first.extend().want(nil, "B holds it")
 				first.release().want(nil, "B holds it")
 				second.release().want(nil, "B holds it")
-			},
-		},
-		{
-			Name: "PermitsApart", Group: group, Scripted: true,
-			Clause: "Each holder has a token of its own, and its release ends no other hold.",
-			check: func(t *trial) {
-				a, b, c := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample)
-				first := a.try().want(nil, "three permits are free")
-				second := b.wanting(2).try().want(nil, "two permits are free")
-				if first.lease.Token() == second.lease.Token() {
-					t.failf("the token of both A and B is %q, want one of its own for each", first.lease.Token())
-				}
-				second.release().want(nil, "B holds two permits")
-				first.extend().want(nil, "A holds a permit, whether B does or not")
-				third := c.wanting(2).try().want(nil, "B has released two permits")
-				first.release().want(nil, "A holds a permit")
-				third.extend().want(nil, "C holds two permits, whether A does or not")
-				third.release().want(nil, "C holds two permits")
-			},
-		},
-		{
-			Name: "PermitFences", Group: group, Scripted: true,
-			Clause: "Each holder has a fence of its own, and keeps it; it is greater than that of the hold before it on the same permit, and than all before it if no permit was taken.",
-			check: func(t *trial) {
+			}),
+		scripted("PermitsApart", "Each holder has a token of its own, and its release ends no other hold.", func(t *trial) {
+			a, b, c := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample)
+			first := a.try().want(nil, "three permits are free")
+			second := b.wanting(2).try().want(nil, "two permits are free")
+			if first.lease.Token() == second.lease.Token() {
+				t.failf("the token of both A and B is %q, want one of its own for each", first.lease.Token())
+			}
+			second.release().want(nil, "B holds two permits")
+			first.extend().want(nil, "A holds a permit, whether B does or not")
+			third := c.wanting(2).try().want(nil, "B has released two permits")
+			first.release().want(nil, "A holds a permit")
+			third.extend().want(nil, "C holds two permits, whether A does or not")
+			third.release().want(nil, "C holds two permits")
+		}),
+		scripted("PermitFences",
+			"Each holder has a fence of its own, and keeps it; it is greater than that of the hold before it on the same permit, and than all before it if no permit was taken.",
+			func(t *trial) {
 				a, b, c := t.sharer("A", 2, ample), t.sharer("B", 2, ample), t.sharer("C", 2, ample)
 				t.needs(t.Fenced, "Subject.Fenced is false")
 				fences := map[uint64]bool{}
@@ -286,12 +248,10 @@ func sharing() []Property {
 				third.release().want(nil, "C holds a permit")
 				fourth.release().want(nil, "B holds a permit")
 				next(a.try().want(nil, "no permit is taken"), one, two, three, four)
-			},
-		},
-		{
-			Name: "PermitsLeaveNothing", Group: group, Scripted: true,
-			Clause: "After the last release the servers keep nothing of a lock of several permits, and nothing of those who waited for it.",
-			check: func(t *trial) {
+			}),
+		scripted("PermitsLeaveNothing",
+			"After the last release the servers keep nothing of a lock of several permits, and nothing of those who waited for it.",
+			func(t *trial) {
 				a, b, c := t.sharer("A", 3, ample), t.sharer("B", 3, ample), t.sharer("C", 3, ample)
 				t.needs(t.Leftovers != nil, "Subject.Leftovers is nil")
 				one, two := a.try().want(nil, "three permits are free"), b.wanting(2).try().want(nil, "two permits are free")
@@ -302,9 +262,8 @@ func sharing() []Property {
 				one.release().want(nil, "A holds one permit")
 				waiter.wait("all have released").want(nil, "all have released").release().want(nil, "C holds three permits")
 				t.nothingLeft(t.patience, "the last release")
-			},
-		},
-	}
+			}),
+	)
 }
 
 // sharer opens a contender for one of so many permits of the trial's lock.

@@ -12,12 +12,10 @@ import (
 )
 
 func waiting() []Property {
-	const group = "waiting"
-	return []Property{
-		{
-			Name: "WaitLimit", Group: group, Scripted: true,
-			Clause: "Acquire waits as long as its context allows, and then says both that the lock is held and that the time is over.",
-			check: func(t *trial) {
+	return inGroup("waiting",
+		scripted("WaitLimit",
+			"Acquire waits as long as its context allows, and then says both that the lock is held and that the time is over.",
+			func(t *trial) {
 				a, b := t.contender("A", ample), t.contender("B", ample)
 				a.try().want(nil, "the lock is free")
 				limit := t.ttl / 2
@@ -27,12 +25,10 @@ func waiting() []Property {
 				if ctx.Err() == nil {
 					t.failf("%s = %w after %v, want to wait for %v", k.text, orNil{k.err}, k.elapsed, limit)
 				}
-			},
-		},
-		{
-			Name: "DeadlinePassed", Group: group, Scripted: true,
-			Clause: "A deadline counts by the clock: once it has passed nothing is sent but a release, and a waiter learns that the lock is held, also if no timer has told.",
-			check: func(t *trial) {
+			}),
+		scripted("DeadlinePassed",
+			"A deadline counts by the clock: once it has passed nothing is sent but a release, and a waiter learns that the lock is held, also if no timer has told.",
+			func(t *trial) {
 				a, b := t.gated("A", ample), t.gated("B", ample)
 				h := a.try().want(nil, "the lock is free")
 				a.settle() // of several servers, some may still be asked
@@ -51,38 +47,28 @@ func waiting() []Property {
 				b.waitsUntil(untold{t.ctx, time.Now().Add(limit)}, limit)
 				h.do("Release(deadline passed)", func() error { return h.lease.Release(over) }).want(nil, "A holds the lock")
 				b.try().want(nil, "A has released")
-			},
-		},
-		{
-			Name: "WokenByRelease", Group: group, Scripted: true,
-			Clause: "A waiter gets the lock when it is released, not only when its TTL is over.",
-			check: func(t *trial) {
-				patient := t.patient()
-				a, b := t.contender("A", patient), t.contender("B", patient)
-				h := a.try().want(nil, "the lock is free")
+			}),
+		scripted("WokenByRelease", "A waiter gets the lock when it is released, not only when its TTL is over.", func(t *trial) {
+			patient := t.patient()
+			a, b := t.contender("A", patient), t.contender("B", patient)
+			h := a.try().want(nil, "the lock is free")
+			waiter := b.start().settles()
+			h.release().want(nil, "A holds the lock")
+			waiter.wait("A has released").want(nil, "A has released")
+		}),
+		scripted("WokenByNotification", "Where the servers announce releases, a waiter needs no polling: it is notified.", func(t *trial) {
+			a, b := t.contender("A", t.listening()), t.contender("B", t.listening())
+			h := a.try().want(nil, "the lock is free")
+			for range 3 { // the second waits on what it heard from the first
 				waiter := b.start().settles()
 				h.release().want(nil, "A holds the lock")
-				waiter.wait("A has released").want(nil, "A has released")
-			},
-		},
-		{
-			Name: "WokenByNotification", Group: group, Scripted: true,
-			Clause: "Where the servers announce releases, a waiter needs no polling: it is notified.",
-			check: func(t *trial) {
-				a, b := t.contender("A", t.listening()), t.contender("B", t.listening())
-				h := a.try().want(nil, "the lock is free")
-				for range 3 { // the second waits on what it heard from the first
-					waiter := b.start().settles()
-					h.release().want(nil, "A holds the lock")
-					waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
-					h = a.try().want(nil, "B has released")
-				}
-			},
-		},
-		{
-			Name: "BrokenWatch", Group: group, Scripted: true, Alone: true,
-			Clause: "A waiter whose subscription breaks learns it: it listens again, and gets the lock when it is released.",
-			check: func(t *trial) {
+				waiter.wait("A has released").want(nil, "A has released").release().want(nil, "B holds the lock")
+				h = a.try().want(nil, "B has released")
+			}
+		}),
+		alone(scripted("BrokenWatch",
+			"A waiter whose subscription breaks learns it: it listens again, and gets the lock when it is released.",
+			func(t *trial) {
 				t.needs(t.BreakWatches != nil, "Subject.BreakWatches is nil")
 				o := t.patient()
 				o.Wait = strategy.WaitNotification
@@ -93,40 +79,32 @@ func waiting() []Property {
 				b.settle()
 				h.release().want(nil, "A holds the lock")
 				waiter.wait("A has released").want(nil, "A has released")
-			},
-		},
-		{
-			Name: "WokenAtExpiry", Group: group, Scripted: true,
-			Clause: "A waiter gets the lock when its holder's TTL is over, though nobody announces that.",
-			check: func(t *trial) {
-				a, c := t.contender("A", t.brief()), t.contender("C", ample)
-				h := a.try().want(nil, "the lock is free")
-				h.detach()
-				patient := ample
-				var held *strategy.HeldError
-				k := c.try()
-				k.wantHeldBy(h, "A holds the lock")
-				if errors.As(k.err, &held) && held.TTL > 0 {
-					// A waiter that knows when the TTL ends need not ask at random before.
-					patient.Backoff = never
-				}
-				b := t.contender("B", patient)
-				b.start().wait("A's lock has expired").want(nil, "A's lock has expired")
-			},
-		},
-		{
-			Name: "NoMissedRelease", Group: group, Scripted: true,
-			Clause: "A waiter does not miss a release, between whichever of its requests that comes: not even between its refusal and its subscription.",
-			check: func(t *trial) {
+			})),
+		scripted("WokenAtExpiry", "A waiter gets the lock when its holder's TTL is over, though nobody announces that.", func(t *trial) {
+			a, c := t.contender("A", t.brief()), t.contender("C", ample)
+			h := a.try().want(nil, "the lock is free")
+			h.detach()
+			patient := ample
+			var held *strategy.HeldError
+			k := c.try()
+			k.wantHeldBy(h, "A holds the lock")
+			if errors.As(k.err, &held) && held.TTL > 0 {
+				// A waiter that knows when the TTL ends need not ask at random before.
+				patient.Backoff = never
+			}
+			b := t.contender("B", patient)
+			b.start().wait("A's lock has expired").want(nil, "A's lock has expired")
+		}),
+		scripted("NoMissedRelease",
+			"A waiter does not miss a release, between whichever of its requests that comes: not even between its refusal and its subscription.",
+			func(t *trial) {
 				for k, asks := 1, true; asks; k++ {
 					asks = t.releaseAt(k, (*contender).before) && t.releaseAt(k, (*contender).after)
 				}
-			},
-		},
-		{
-			Name: "CancelledBefore", Group: group, Scripted: true,
-			Clause: "A context that is done already acquires nothing and extends nothing, though the lock is free: nothing is sent.",
-			check: func(t *trial) {
+			}),
+		scripted("CancelledBefore",
+			"A context that is done already acquires nothing and extends nothing, though the lock is free: nothing is sent.",
+			func(t *trial) {
 				b := t.contender("B", ample)
 				var a *contender
 				if t.OpenGated != nil {
@@ -145,12 +123,10 @@ func waiting() []Property {
 				h := b.try().want(nil, "A has acquired nothing")
 				h.do("Extend(cancelled context)", func() error { return h.lease.Extend(ctx) }).wantBoth(context.Canceled, cause)
 				h.extend().want(nil, "B holds the lock")
-			},
-		},
-		{
-			Name: "CancelledWaiting", Group: group, Scripted: true,
-			Clause: "A wait that is called off ends at once, and says that the lock is held, that the wait was called off, and why.",
-			check: func(t *trial) {
+			}),
+		scripted("CancelledWaiting",
+			"A wait that is called off ends at once, and says that the lock is held, that the wait was called off, and why.",
+			func(t *trial) {
 				patient := t.patient()
 				a, c := t.contender("A", patient), t.contender("C", patient)
 				patient.Backoff = never // so that no attempt is under way
@@ -168,12 +144,10 @@ func waiting() []Property {
 				k.wantBoth(strategy.ErrHeld, cause)
 				h.release().want(nil, "A holds the lock")
 				c.eventually("B does not wait any more") // B may still be giving up its place in the queue
-			},
-		},
-		{
-			Name: "CancelRacesGrant", Group: group,
-			Clause: "When a context ends while the lock is granted, the caller either has it, or it becomes free again long before its TTL ends.",
-			check: func(t *trial) {
+			}),
+		byChance("CancelRacesGrant",
+			"When a context ends while the lock is granted, the caller either has it, or it becomes free again long before its TTL ends.",
+			func(t *trial) {
 				patient := t.patient()
 				a, b := t.contender("A", patient), t.contender("B", patient)
 				for i := range time.Duration(40) {
@@ -185,23 +159,17 @@ func waiting() []Property {
 					cancel()
 					b.eventually("what A was granted too late is undone").release().want(nil, "B holds the lock")
 				}
-			},
-		},
-		{
-			Name: "FirstComeFirstServed", Group: group, Scripted: true,
-			Clause: "The waiters of one process get the lock in the order in which they came.",
-			check: func(t *trial) {
-				a, b := t.contender("A", ample), t.contender("B", ample)
-				h := a.try().want(nil, "the lock is free")
-				queue := newQueue(b, 5, 0)
-				h.release().want(nil, "A holds the lock")
-				queue.wantInOrder()
-			},
-		},
-		{
-			Name: "WaitersAreCheap", Group: group, Scripted: true,
-			Clause: "However many of one process wait, only one of them asks the servers: where the servers announce releases, an acquisition costs as much as without rivals.",
-			check: func(t *trial) {
+			}),
+		scripted("FirstComeFirstServed", "The waiters of one process get the lock in the order in which they came.", func(t *trial) {
+			a, b := t.contender("A", ample), t.contender("B", ample)
+			h := a.try().want(nil, "the lock is free")
+			queue := newQueue(b, 5, 0)
+			h.release().want(nil, "A holds the lock")
+			queue.wantInOrder()
+		}),
+		scripted("WaitersAreCheap",
+			"However many of one process wait, only one of them asks the servers: where the servers announce releases, an acquisition costs as much as without rivals.",
+			func(t *trial) {
 				a, b := t.contender("A", t.listening()), t.gated("B", t.listening())
 				h := a.try().want(nil, "the lock is free")
 				const n = 20
@@ -219,12 +187,10 @@ func waiting() []Property {
 				if most := n*each + more*move; used > most {
 					t.failf("%d acquisitions by waiters took %d requests, want %d each, as without rivals, and %d in all at most", n, used, each, most)
 				}
-			},
-		},
-		{
-			Name: "Burst", Group: group, Scripted: true,
-			Clause: "Of many contenders of one process that come at the same moment few ask the servers at once, and all get the lock.",
-			check: func(t *trial) {
+			}),
+		scripted("Burst",
+			"Of many contenders of one process that come at the same moment few ask the servers at once, and all get the lock.",
+			func(t *trial) {
 				a := t.gated("A", t.patient())
 				const n, most = 60, 10
 				held := a.holdUp()
@@ -247,12 +213,10 @@ func waiting() []Property {
 				for i := range n {
 					await(t, calls, t.patience, "after %v %d contenders have had the lock, want all %d", t.patience, i, n).want(nil, "its turn comes")
 				}
-			},
-		},
-		{
-			Name: "FairAcrossProcesses", Group: group, Scripted: true,
-			Clause: "Contenders of several processes get the lock in the order in which they came, if the lock says that it is fair.",
-			check: func(t *trial) {
+			}),
+		scripted("FairAcrossProcesses",
+			"Contenders of several processes get the lock in the order in which they came, if the lock says that it is fair.",
+			func(t *trial) {
 				t.needs(t.Fair, "Subject.Fair is false")
 				a := t.contender("A", ample)
 				h := a.try().want(nil, "the lock is free")
@@ -268,12 +232,10 @@ func waiting() []Property {
 					released = time.Now()
 					got.release().want(nil, first.c.who+" holds the lock")
 				}
-			},
-		},
-		{
-			Name: "Persist", Group: group, Scripted: true,
-			Clause: "Servers that fail end a wait at once, or, with Options.RetryOnError, do not end it: then it goes on until they recover.",
-			check: func(t *trial) {
+			}),
+		scripted("Persist",
+			"Servers that fail end a wait at once, or, with Options.RetryOnError, do not end it: then it goes on until they recover.",
+			func(t *trial) {
 				o := t.hasty()
 				o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
 				hasty := t.gated("A", o)
@@ -311,9 +273,8 @@ func waiting() []Property {
 				case <-t.late(t.patience):
 					t.tooSlow("B has no answer in time from servers that have recovered")
 				}
-			},
-		},
-	}
+			}),
+	)
 }
 
 // waitsUntil waits for a lock that is held, with a context whose time ends after limit, and demands that both is said.
