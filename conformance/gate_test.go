@@ -15,9 +15,43 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
+// memoryNode is a server in memory as a node, on which every script acquires.
+type memoryNode struct{ *memory.Server }
+
+var acquireScript = driver.NewScript("acquire", "SET key token NX PX ttl")
+
+func (n memoryNode) Name() string                            { return "server" }
+func (n memoryNode) Ordered() bool                           { return true }
+func (n memoryNode) Use() error                              { return nil }
+func (n memoryNode) Probe(context.Context, time.Time) uint64 { return 0 }
+func (n memoryNode) Close() error                            { return nil }
+
+func (n memoryNode) Eval(ctx context.Context, due time.Time, _ *driver.Script, keys []string, args ...any) (any, error) {
+	token := args[0].(string)
+	_, err := n.Acquire(ctx, driver.Claim{Key: keys[0], Token: token, Owner: token, TTL: time.Hour, Due: due})
+	var said *strategy.ServerError
+	if errors.As(err, &said) {
+		said.Node = n.Name()
+		return nil, said
+	}
+	return int64(1), nil // or it is held: that is an answer, too
+}
+
+func (n memoryNode) Subscribe(ctx context.Context, channel string, fn func([]byte, error)) (func(), error) {
+	return n.Watch(ctx, driver.Claim{Key: channel}, func(x driver.Notification) { fn([]byte(x.Holder), nil) })
+}
+
+func (n memoryNode) Do(context.Context, time.Time, string, string, ...any) (any, error) {
+	return nil, memory.Refused("no command is known")
+}
+
+func (n memoryNode) Session(context.Context, time.Time, string, func(driver.Conn) error) error {
+	return memory.Refused("no command is known")
+}
+
 // askFor asks a node for key, with a time-out of a second.
 func askFor(ctx context.Context, n driver.Node, key, token string) (any, error) {
-	return n.Eval(ctx, time.Now().Add(time.Second), voteScript, []string{key}, token, time.Hour)
+	return n.Eval(ctx, time.Now().Add(time.Second), acquireScript, []string{key}, token)
 }
 
 func TestGates(t *testing.T) {
@@ -44,7 +78,7 @@ func TestGates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var m memory.Server
-				n := GateNode(memoryNode{Server: &m, name: "server"}, x.gate)
+				n := GateNode(memoryNode{&m}, x.gate)
 				began := time.Now()
 				reply, err := askFor(t.Context(), n, "key", "token")
 				var server *strategy.ServerError
@@ -73,7 +107,7 @@ func TestGatesLetTheCallerGoWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory.Server
 		thaw := make(chan struct{})
-		n := GateNode(memoryNode{Server: &m, name: "server"}, func(_ string, send func()) { <-thaw; send() })
+		n := GateNode(memoryNode{&m}, func(_ string, send func()) { <-thaw; send() })
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("called off")
 		time.AfterFunc(time.Second/4, func() { cancel(why) })
@@ -98,7 +132,7 @@ func TestGatesThatChangeTheOrder(t *testing.T) {
 		var m memory.Server
 		thaw := make(chan struct{})
 		var held atomic.Bool // one is
-		n := GateNode(memoryNode{Server: &m, name: "server"}, func(_ string, send func()) {
+		n := GateNode(memoryNode{&m}, func(_ string, send func()) {
 			if held.CompareAndSwap(false, true) {
 				<-thaw
 			}
@@ -130,7 +164,7 @@ func TestGatesLeaveNoSubscription(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var m memory.Server
-				n := GateNode(memoryNode{Server: &m, name: "server"}, gate)
+				n := GateNode(memoryNode{&m}, gate)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				if _, err := n.Subscribe(ctx, "key", func([]byte, error) {}); !errors.Is(err, strategy.ErrUnknown) {
@@ -176,7 +210,7 @@ func TestGatesOfSessions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var did int
-				n := GateNode(sessions{memoryNode{Server: &memory.Server{}, name: "server"}, counting{&did}}, x.gate)
+				n := GateNode(sessions{memoryNode{&memory.Server{}}, counting{&did}}, x.gate)
 				err := n.Session(t.Context(), time.Now().Add(time.Second), "key", func(c driver.Conn) error {
 					reply, err := c.Do("WATCH", "key")
 					if err == nil && reply != "done" {

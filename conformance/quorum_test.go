@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,84 +13,10 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/memory"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-// memoryNode is a server in memory as a node: what a script does there is one step, too.
-type memoryNode struct {
-	*memory.Server
-	name string
-	down bool
-}
-
-var (
-	voteScript    = driver.NewScript("vote", "SET key token NX PX ttl")
-	renewScript   = driver.NewScript("renew", "if GET key == token then PEXPIRE key ttl")
-	unvoteScript  = driver.NewScript("unvote", "if GET key == token then DEL key; PUBLISH key token")
-	errUnexpected = errors.New("conformance: the node in memory does not know that command")
-)
-
-func (n memoryNode) Name() string                            { return n.name }
-func (n memoryNode) Ordered() bool                           { return true }
-func (n memoryNode) Use() error                              { return nil }
-func (n memoryNode) Probe(context.Context, time.Time) uint64 { return 0 }
-func (n memoryNode) Close() error                            { return nil }
-
-func (n memoryNode) fails(kind, why error) error {
-	return &strategy.ServerError{Node: n.name, Kind: kind, Err: why}
-}
-
-func (n memoryNode) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (reply any, err error) {
-	if n.down {
-		return nil, n.fails(strategy.ErrUnsent, errors.New("connection refused"))
-	}
-	c := driver.Claim{Key: keys[0], Token: args[0].(string), Owner: args[0].(string), Due: due}
-	switch s {
-	case voteScript:
-		c.TTL = args[1].(time.Duration)
-		_, err = n.Acquire(ctx, c)
-	case renewScript:
-		c.TTL = args[1].(time.Duration)
-		_, err = n.Extend(ctx, c)
-	case unvoteScript:
-		_, err = n.Release(ctx, c)
-	}
-	var held *strategy.HeldError
-	var lost *strategy.LostError
-	switch {
-	case errors.As(err, &held):
-		return []any{[]byte(held.Holder), held.TTL.Milliseconds()}, nil
-	case errors.As(err, &lost):
-		return []byte(lost.Holder), nil
-	case err != nil:
-		return nil, err
-	}
-	return int64(1), nil
-}
-
-func (n memoryNode) Subscribe(ctx context.Context, channel string, fn func([]byte, error)) (func(), error) {
-	if n.down {
-		return nil, n.fails(strategy.ErrUnsent, errors.New("connection refused"))
-	}
-	return n.Watch(ctx, driver.Claim{Key: channel}, func(x driver.Notification) {
-		if x == (driver.Notification{}) {
-			fn(nil, io.EOF)
-			return
-		}
-		fn([]byte(x.Holder), nil)
-	})
-}
-
-func (n memoryNode) Do(context.Context, time.Time, string, string, ...any) (any, error) {
-	return nil, n.fails(strategy.ErrRefused, errUnexpected)
-}
-
-func (n memoryNode) Session(context.Context, time.Time, string, func(driver.Conn) error) error {
-	return n.fails(strategy.ErrRefused, errUnexpected)
-}
 
 // mistakes are what a quorumLock does wrongly.
 type mistakes struct {
@@ -118,7 +43,7 @@ type mistakes struct {
 
 type quorumLock struct {
 	driver.Unsupported
-	nodes []driver.Node
+	servers []memory.Gated
 	mistakes
 	under sync.WaitGroup // requests under way
 }
@@ -127,112 +52,93 @@ type quorumLock struct {
 type vote int
 
 const (
-	asking  vote = iota // not answered yet
-	unknown             // never to be answered
-	none                // surely none
+	underWay vote = iota // not answered yet
+	unknown              // never to be answered
+	none                 // surely none
 	granted
 )
 
 // votes are what is known of a claim's. It is the Grant's State.
 type votes struct {
-	mu   sync.Mutex
-	of   []vote
-	over bool // withdrawn
+	mu sync.Mutex
+	of []vote
 }
 
-// end returns what the votes are when they are withdrawn. It is one step with the end: a
-// caller that casts one later learns that from set, and nobody takes it for one cast before.
-func (v *votes) end() []vote {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.over = true
-	return slices.Clone(v.of)
-}
-
-// set reports whether the votes have been withdrawn before.
-func (v *votes) set(i int, x vote) (over bool) {
+func (v *votes) set(i int, x vote) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.of[i] = x
-	return v.over
 }
 
-func (v *votes) get(i int) vote {
+func (v *votes) now() []vote {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.of[i]
+	return slices.Clone(v.of)
 }
 
 // An answer is what one server said.
 type answer struct {
-	i     int
-	reply any
-	err   error
+	i   int
+	err error
 }
 
 func (l *quorumLock) need() int {
 	if l.quorum != 0 {
 		return l.quorum
 	}
-	return len(l.nodes)/2 + 1
+	return len(l.servers)/2 + 1
 }
 
-// ask asks the nodes, all at the same time. A request that is still under
+// ask asks servers, all at the same time. A request that is still under
 // way when nobody listens any more ends by due.
-func (l *quorumLock) ask(nodes []int, f func(i int) (any, error)) <-chan answer {
-	answers := make(chan answer, len(nodes))
-	one := func(i int) {
-		reply, err := f(i)
-		answers <- answer{i, reply, err}
-	}
+func (l *quorumLock) ask(servers []int, f func(i int) error) <-chan answer {
+	answers := make(chan answer, len(servers))
 	if l.oneByOne {
 		l.under.Go(func() {
-			for _, i := range nodes {
-				one(i)
+			for _, i := range servers {
+				answers <- answer{i, f(i)}
 			}
 		})
 		return answers
 	}
-	for _, i := range nodes {
-		l.under.Go(func() { one(i) })
+	for _, i := range servers {
+		l.under.Go(func() { answers <- answer{i, f(i)} })
 	}
 	return answers
 }
 
 func (l *quorumLock) all() []int {
-	nodes := make([]int, len(l.nodes))
-	for i := range nodes {
-		nodes[i] = i
+	servers := make([]int, len(l.servers))
+	for i := range servers {
+		servers[i] = i
 	}
-	return nodes
+	return servers
 }
 
 func (l *quorumLock) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	start := time.Now()
-	v := &votes{of: make([]vote, len(l.nodes))}
+	v := &votes{of: make([]vote, len(l.servers))}
 	calm := context.WithoutCancel(ctx) // what was sent is to be answered
-	answers := l.ask(l.all(), func(i int) (any, error) {
+	answers := l.ask(l.all(), func(i int) error {
 		if l.looksFirst {
-			l.nodes[i].Eval(calm, c.Due, renewScript, []string{c.Key}, c.Token, c.TTL)
+			l.servers[i].Extend(calm, c)
 		}
-		reply, err := l.nodes[i].Eval(calm, c.Due, voteScript, []string{c.Key}, c.Token, c.TTL)
-		cast := unknown
+		_, err := l.servers[i].Acquire(calm, c)
 		switch {
-		case err == nil && reply == int64(1):
-			cast = granted
-		case err == nil, errors.Is(err, strategy.ErrRefused), errors.Is(err, strategy.ErrUnsent):
-			cast = none
+		case err == nil:
+			v.set(i, granted)
+		case errors.Is(err, strategy.ErrUnknown):
+			v.set(i, unknown)
+		default:
+			v.set(i, none)
 		}
-		if v.set(i, cast) && !l.releasesGranted && !l.trustsNotThere { // it was withdrawn before it was cast
-			l.withdrawFrom(c, v, i)
-		}
-		return reply, err
+		return err
 	})
 
-	heard := map[int]answer{}
+	heard := map[int]error{}
 	yes, no := 0, 0
 	undecided := func() bool {
-		pending := len(l.nodes) - len(heard)
+		pending := len(l.servers) - len(heard)
 		switch {
 		case pending == 0:
 			return false
@@ -249,12 +155,11 @@ func (l *quorumLock) Acquire(ctx context.Context, c driver.Claim) (driver.Grant,
 	for cut == nil && undecided() {
 		select {
 		case a := <-answers:
-			heard[a.i] = a
+			heard[a.i] = a.err
 			switch {
-			case a.err != nil:
-			case a.reply == int64(1):
+			case a.err == nil:
 				yes++
-			default:
+			case errors.Is(a.err, strategy.ErrHeld):
 				no++
 			}
 		case <-ctx.Done():
@@ -280,27 +185,26 @@ func (l *quorumLock) Acquire(ctx context.Context, c driver.Claim) (driver.Grant,
 	if l.keepsVotes {
 		return driver.Grant{}, err
 	}
-	return driver.Grant{State: v, Partial: l.withdraw(c, v).open > 0 && !l.releasesOnce}, err
+	_, open := l.withdraw(c, v)
+	return driver.Grant{State: v, Partial: len(open) > 0 && !l.releasesOnce}, err
 }
 
 // failure says why no majority agreed.
-func (l *quorumLock) failure(c driver.Claim, heard map[int]answer, yes, no int) error {
+func (l *quorumLock) failure(c driver.Claim, heard map[int]error, yes, no int) error {
 	e := &strategy.QuorumError{Name: c.Name, Need: l.need()}
 	holders := map[string]int{}
 	var left []time.Duration
-	for i, n := range l.nodes {
-		a, ok := heard[i]
-		held, _ := a.reply.([]any)
-		switch {
-		case !ok:
-			a.err = &strategy.ServerError{Node: n.Name(), Kind: strategy.ErrUnknown, Err: errors.New("not waited for")}
-		case held != nil:
-			holder, ms := string(held[0].([]byte)), held[1].(int64)
-			holders[holder]++
-			left = append(left, rediskit.RemainingTTL(ms))
-			a.err = &strategy.HeldError{Name: c.Name, Holder: holder, TTL: rediskit.RemainingTTL(ms)}
+	for i := range l.servers {
+		err, ok := heard[i]
+		var held *strategy.HeldError
+		if errors.As(err, &held) {
+			holders[held.Holder]++
+			left = append(left, held.TTL)
 		}
-		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: n.Name(), Err: a.err})
+		if !ok {
+			err = &strategy.ServerError{Node: name(i), Kind: strategy.ErrUnknown, Err: errors.New("not waited for")}
+		}
+		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: name(i), Err: err})
 	}
 	if yes+no < l.need() && !(l.heldWhenDown && no > 0) {
 		return e
@@ -323,148 +227,136 @@ func (l *quorumLock) failure(c driver.Claim, heard map[int]answer, yes, no int) 
 	return e
 }
 
+func name(i int) string { return fmt.Sprintf("memory %d", i+1) }
+
 func (l *quorumLock) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	g := driver.Grant{Start: time.Now(), State: c.Grant.State}
 	calm := context.WithoutCancel(ctx)
-	answers := l.ask(l.all(), func(i int) (any, error) {
-		return l.nodes[i].Eval(calm, c.Due, renewScript, []string{c.Key}, c.Token, c.TTL)
+	answers := l.ask(l.all(), func(i int) error {
+		_, err := l.servers[i].Extend(calm, c)
+		return err
 	})
 	need := l.need()
 	if l.extendsAny {
 		need = 1
 	}
 	if l.extendsAll {
-		need = len(l.nodes)
+		need = len(l.servers)
 	}
 	e := &strategy.QuorumError{Name: c.Name, Need: need}
-	var yes, lost int
-	var holder string
-	for range l.nodes {
+	yes, gone := 0, 0
+	for range l.servers {
+		var a answer
 		select {
-		case a := <-answers:
-			switch {
-			case a.err != nil:
-				if l.loses {
-					return driver.Grant{}, &strategy.LostError{Name: c.Name, Err: a.err}
-				}
-				e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: l.nodes[a.i].Name(), Err: a.err})
-			case a.reply == int64(1):
-				yes++
-				e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: l.nodes[a.i].Name()})
-			default:
-				lost++
-				holder = string(a.reply.([]byte))
-				e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: l.nodes[a.i].Name(), Err: &strategy.LostError{Name: c.Name, Holder: holder}})
-			}
+		case a = <-answers:
 		case <-ctx.Done():
 			return driver.Grant{}, &strategy.ServerError{Node: "quorum", Kind: strategy.ErrUnknown, Err: context.Cause(ctx)}
+		}
+		e.Nodes = append(e.Nodes, strategy.NodeAnswer{Node: name(a.i), Err: a.err})
+		lost := &strategy.LostError{Name: c.Name, Err: a.err}
+		switch {
+		case a.err == nil:
+			yes++
+		case errors.As(a.err, &lost):
+			gone++
+		case l.loses:
+			return driver.Grant{}, lost
 		}
 		if yes >= need {
 			return g, nil
 		}
-		if len(l.nodes)-lost < need || l.believesLoss && lost > 0 {
-			return driver.Grant{}, &strategy.LostError{Name: c.Name, Holder: holder}
+		if len(l.servers)-gone < need || l.believesLoss && gone > 0 {
+			return driver.Grant{}, lost
 		}
 	}
 	return driver.Grant{}, e
 }
 
-// A withdrawal is what became of it.
-type withdrawal struct {
-	had    int // servers that had the vote
-	late   int // servers that had not answered when they were asked for it back
-	open   int // servers that may have it still
-	failed []strategy.NodeAnswer
-}
-
-// withdraw takes the claim's votes back wherever there may be one.
-func (l *quorumLock) withdraw(c driver.Claim, v *votes) withdrawal {
-	if v == nil {
-		v = &votes{of: slices.Repeat([]vote{granted}, len(l.nodes))}
-	}
-	were := v.end()
-	var asked []int
-	pending := map[int]bool{}
-	for i := range l.nodes {
-		x := were[i]
+// withdraw takes the claim's votes back wherever there may be one. It returns how many servers had one, and which may
+// have one still: a server knows whether an acquire can still arrive.
+func (l *quorumLock) withdraw(c driver.Claim, v *votes) (had int, open []strategy.NodeAnswer) {
+	c.Grant = driver.Grant{} // it is the quorum's, and no server's
+	were, asked := v.now(), []int{}
+	for i, x := range were {
 		if x == granted || x != none && !l.releasesGranted {
 			asked = append(asked, i)
 		}
-		pending[i] = x == asking || x == unknown
 	}
 	if l.releasesFirst && len(asked) > 1 {
 		asked = asked[:1]
 	}
-	var w withdrawal
-	answers := l.ask(asked, func(i int) (any, error) { return l.withdrawFrom(c, v, i) })
+	var mu sync.Mutex
+	answers := l.ask(asked, func(i int) error {
+		_, err := l.servers[i].Release(context.Background(), c)
+		switch {
+		case err == nil:
+			mu.Lock()
+			defer mu.Unlock()
+			had++
+		case !errors.Is(err, strategy.ErrLost):
+		case l.trustsNotThere:
+			err = nil
+		case were[i] != underWay: // else it may come yet
+			err = l.servers[i].Undo(context.Background(), c)
+		}
+		if err == nil {
+			v.set(i, none) // and its token is not used again
+		}
+		return err
+	})
 	for range asked {
-		switch a := <-answers; {
-		case a.err != nil:
-			w.failed = append(w.failed, strategy.NodeAnswer{Node: l.nodes[a.i].Name(), Err: a.err})
-		case a.reply == int64(1):
-			w.had++
-		case pending[a.i]:
-			w.late++
+		if a := <-answers; a.err != nil {
+			open = append(open, strategy.NodeAnswer{Node: name(a.i), Err: a.err})
 		}
 	}
-	for _, i := range asked {
-		if v.get(i) != none {
-			w.open++
-		}
-	}
-	return w
+	return had, open
 }
 
-// withdrawFrom takes one vote back. A vote that is not there may come yet, unless
-// it was answered, or the server got the withdrawal after it.
-func (l *quorumLock) withdrawFrom(c driver.Claim, v *votes, i int) (any, error) {
-	before := v.get(i)
-	reply, err := l.nodes[i].Eval(context.Background(), c.Due, unvoteScript, []string{c.Key}, c.Token)
-	if err == nil && (reply == int64(1) || before == granted || before == unknown && l.nodes[i].Ordered() || l.trustsNotThere) {
-		v.set(i, none) // and its token is not used again
+// votesOf are those that the claim's Grant has; of one that was granted nothing nobody knows.
+func (l *quorumLock) votesOf(c driver.Claim) *votes {
+	if v, ok := c.Grant.State.(*votes); ok {
+		return v
 	}
-	return reply, err
+	return &votes{of: slices.Repeat([]vote{unknown}, len(l.servers))}
 }
 
 func (l *quorumLock) Undo(_ context.Context, c driver.Claim) error {
-	v, _ := c.Grant.State.(*votes)
-	if l.withdraw(c, v).open > 0 && !l.releasesOnce {
+	if _, open := l.withdraw(c, l.votesOf(c)); len(open) > 0 && !l.releasesOnce {
 		return &strategy.ServerError{Node: "quorum", Kind: strategy.ErrUnknown, Err: errors.New("not all have confirmed")}
 	}
 	return nil
 }
 
 func (l *quorumLock) Release(_ context.Context, c driver.Claim) (driver.Outcome, error) {
-	v, _ := c.Grant.State.(*votes)
-	w := l.withdraw(c, v)
+	had, open := l.withdraw(c, l.votesOf(c))
 	var err error
 	switch {
-	case w.had+w.late >= l.need() || l.releasesFirst:
-	case w.had+w.late+len(w.failed) < l.need():
+	case had >= l.need() || l.releasesFirst:
+	case had+len(open) < l.need():
 		err = &strategy.LostError{Name: c.Name}
 	default:
-		err = &strategy.QuorumError{Name: c.Name, Need: l.need(), Nodes: w.failed}
+		err = &strategy.QuorumError{Name: c.Name, Need: l.need(), Nodes: open}
 	}
-	return driver.Outcome{Partial: w.open > 0 && !l.releasesOnce}, err
+	return driver.Outcome{Partial: len(open) > 0 && !l.releasesOnce}, err
 }
 
 // Watch listens to all servers, and returns when a majority has confirmed.
 func (l *quorumLock) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
 	w := &quorumWatch{l: l, fn: fn, told: map[string]int{}, timers: map[string]*time.Timer{}}
 	calm, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
-	nodes := l.all()
+	servers := l.all()
 	if l.watchesFirst {
-		nodes = nodes[:1]
+		servers = servers[:1]
 	}
 	var joining sync.WaitGroup
-	joining.Add(len(nodes))
-	answers := l.ask(nodes, func(i int) (any, error) {
+	joining.Add(len(servers))
+	answers := l.ask(servers, func(i int) error {
 		defer joining.Done()
-		stop, err := l.nodes[i].Subscribe(calm, c.Key, w.hear)
+		stop, err := l.servers[i].Watch(calm, c, w.hear)
 		if err == nil && !w.join(stop) {
 			stop()
 		}
-		return nil, err
+		return err
 	})
 	l.under.Go(func() { joining.Wait(); cancel() })
 	need := l.need()
@@ -472,9 +364,9 @@ func (l *quorumLock) Watch(ctx context.Context, c driver.Claim, fn func(driver.N
 		need = 1
 	}
 	if l.watchesAll {
-		need = len(l.nodes)
+		need = len(l.servers)
 	}
-	for yes, left := 0, len(nodes); yes < need; left-- {
+	for yes, left := 0, len(servers); yes < need; left-- {
 		if yes+left < need {
 			w.stop()
 			return nil, &strategy.QuorumError{Name: c.Name, Need: need}
@@ -515,13 +407,13 @@ func (w *quorumWatch) join(stop func()) bool {
 
 // hear tells of a release when a majority has, or some time after the first: it may
 // have been that of votes that were split, or this majority not the lock's.
-func (w *quorumWatch) hear(msg []byte, err error) {
+func (w *quorumWatch) hear(n driver.Notification) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over || err != nil {
+	if w.over || n.Broken() {
 		return
 	}
-	holder := string(msg)
+	holder := n.Holder
 	tell := func() { w.fn(driver.Notification{Holder: holder}) }
 	switch w.told[holder]++; w.told[holder] {
 	case 1:
@@ -569,7 +461,11 @@ func quorumSubject(name string, n, down int, m mistakes) Subject {
 	openNodes := func(o strategy.Options, gates []Gate) (strategy.Strategy, error) {
 		l := &quorumLock{mistakes: m}
 		for i, s := range servers {
-			l.nodes = append(l.nodes, GateNode(memoryNode{s, fmt.Sprintf("memory %d", i+1), i >= n-down}, gates[i]))
+			if i >= n-down {
+				l.servers = append(l.servers, memory.Gated{Server: s, Gate: closed})
+			} else {
+				l.servers = append(l.servers, memory.Gated{Server: s, Gate: memory.Gate(gates[i])})
+			}
 		}
 		return engine.New(l, o)
 	}
