@@ -52,71 +52,56 @@ func TestPropertiesAreWellDescribed(t *testing.T) {
 	}
 }
 
-func TestAWeaknessIsShown(t *testing.T) {
-	s := blind()
-	s.Except = map[string]string{"ReleaseOnlyOwn": "release is a plain DEL"}
-	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
-	if r.Status != Excused || r.Reason != "release is a plain DEL" {
-		t.Fatalf("Check = %v (%s), want excused with the reason", r.Status, r.Reason)
+// TestVerdicts: a weakness is shown, and what is declared must be one that every trial can show.
+func TestVerdicts(t *testing.T) {
+	correct := func() Subject { return subjectOn(&memory.Server{}, "correct") }
+	blinded := func() Subject {
+		s := correct()
+		s.Evict = nil
+		return s
 	}
-	text := r.String()
-	for _, want := range []string{"confirmed", "C.TryAcquire() = <nil>, want ErrHeld: B holds the lock: A must not release it", "A.Release() = <nil>"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the result does not say %q:\n%s", want, text)
+	down := func() Subject {
+		var m memory.Server
+		m.Intercept(func(context.Context, memory.Request, func() error) error { return memory.Unsent() })
+		return subjectOn(&m, "down")
+	}
+	off, callOff := context.WithCancel(t.Context())
+	callOff()
+	panics := Property{Name: "Panics", Group: "none", Clause: "It panics.", check: func(*trial) { panic("at the disco") }}
+	for name, x := range map[string]struct {
+		subject  Subject
+		property Property
+		excepted string // the property that the subject is known to lack
+		want     Status
+		says     []string
+	}{
+		"a weakness that is declared": {blind(), named(t, "ReleaseOnlyOwn"), "ReleaseOnlyOwn", Excused, []string{
+			"confirmed: because", "C.TryAcquire() = <nil>, want ErrHeld: B holds the lock: A must not release it", "A.Release() = <nil>",
+		}},
+		"a weakness that is not":        {blind(), named(t, "ReleaseOnlyOwn"), "", Broken, nil},
+		"none where one is declared":    {correct(), named(t, "ReleaseOnlyOwn"), "ReleaseOnlyOwn", Broken, []string{"delete the exception"}},
+		"one that cannot be judged":     {blinded(), named(t, "ReleaseOnlyOwn"), "ReleaseOnlyOwn", Broken, []string{"cannot be judged"}},
+		"a server that fails":           {down(), named(t, "Exclusive"), "Exclusive", Broken, []string{"unreachable"}},
+		"a trial that is called off":    {correct(), named(t, "Exclusive"), "Exclusive", Broken, []string{"called off"}},
+		"an exception left to chance":   {correct(), named(t, "Exclusive"), "Contention", Broken, []string{"only scripted"}},
+		"an exception from no property": {correct(), named(t, "Exclusive"), "NoSuchProperty", Broken, []string{"no such property"}},
+		"a panic":                       {correct(), panics, "", Broken, []string{"at the disco"}},
+	} {
+		ctx := t.Context()
+		if name == "a trial that is called off" {
+			ctx = off
 		}
-	}
-}
-
-func TestAWeaknessThatIsNotDeclaredFails(t *testing.T) {
-	if r := Check(t.Context(), blind(), named(t, "ReleaseOnlyOwn")); r.Status != Broken {
-		t.Errorf("Check = %v, want broken", r.Status)
-	}
-}
-
-func TestAStaleExcuseFails(t *testing.T) {
-	s := subjectOn(&memory.Server{}, "correct")
-	s.Except = map[string]string{"ReleaseOnlyOwn": "because"}
-	r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn"))
-	if r.Status != Broken || !strings.Contains(r.Err.Error(), "delete the exception") {
-		t.Errorf("Check = %v: %v, want broken, and the advice to delete the exception", r.Status, r.Err)
-	}
-}
-
-func TestAnExcuseForWhatCannotBeJudgedFails(t *testing.T) {
-	s := subjectOn(&memory.Server{}, "correct")
-	s.Evict, s.Except = nil, map[string]string{"ReleaseOnlyOwn": "because"}
-	if r := Check(t.Context(), s, named(t, "ReleaseOnlyOwn")); r.Status != Broken {
-		t.Errorf("Check = %v, want broken", r.Status)
-	}
-}
-
-func TestAFailingServerIsNoExcuse(t *testing.T) {
-	var m memory.Server
-	m.Intercept(func(context.Context, memory.Request, func() error) error { return memory.Unsent() })
-	s := subjectOn(&m, "down")
-	s.Except = map[string]string{"Exclusive": "because"}
-	r := Check(t.Context(), s, named(t, "Exclusive"))
-	if r.Status != Broken || !errors.Is(r.Err, strategy.ErrUnsent) {
-		t.Errorf("Check = %v: %v, want broken, because no server was reached", r.Status, r.Err)
-	}
-}
-
-func TestATrialThatIsCalledOffIsNoExcuse(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s := subjectOn(&memory.Server{}, "correct")
-	s.Except = map[string]string{"Exclusive": "because"}
-	if r := Check(ctx, s, named(t, "Exclusive")); r.Status != Broken {
-		t.Errorf("Check with a cancelled context = %v, want broken", r.Status)
-	}
-}
-
-func TestOnlyScriptedPropertiesCanBeExcepted(t *testing.T) {
-	for _, name := range []string{"Contention", "NoSuchProperty"} {
-		s := subjectOn(&memory.Server{}, "correct")
-		s.Except = map[string]string{name: "because"}
-		if r := Check(t.Context(), s, named(t, "Exclusive")); r.Status != Broken {
-			t.Errorf("Check with an exception from %s = %v, want broken", name, r.Status)
+		if x.excepted != "" {
+			x.subject.Except = map[string]string{x.excepted: "because"}
+		}
+		r := Check(ctx, x.subject, x.property)
+		if r.Status != x.want {
+			t.Errorf("%s: Check = %v: %v, want %v", name, r.Status, r, x.want)
+		}
+		for _, words := range x.says {
+			if !strings.Contains(r.String(), words) {
+				t.Errorf("%s: the result does not say %q:\n%v", name, words, r)
+			}
 		}
 	}
 }
@@ -295,13 +280,6 @@ func TestSlowMachines(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestAPanicIsAResult(t *testing.T) {
-	p := Property{Name: "Panics", Group: "none", Clause: "It panics.", check: func(*trial) { panic("at the disco") }}
-	if r := Check(t.Context(), subjectOn(&memory.Server{}, "correct"), p); r.Status != Broken || !strings.Contains(r.Err.Error(), "at the disco") {
-		t.Errorf("Check = %v: %v, want broken, and what it panicked with", r.Status, r.Err)
 	}
 }
 
