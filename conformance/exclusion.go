@@ -41,7 +41,7 @@ func exclusion() []Property {
 		}),
 		byChance("Contention", "However many contend at once, never do two hold the lock.", func(t *trial) {
 			var inside atomic.Int32
-			t.compete(4, 4, 4, func(h *hold) error {
+			t.compete(t.contender, 4, func(h *hold) error {
 				if n := inside.Add(1); n != 1 {
 					return fmt.Errorf("%d hold the lock at once, want 1", n)
 				}
@@ -52,36 +52,33 @@ func exclusion() []Property {
 		}),
 		byChance("NoLostUpdate", "A counter that is read, and written in a second step, under the lock, counts every holder.", func(t *trial) {
 			var counter atomic.Int64 // atomic for the race detector's sake: the two steps are not
-			const contenders, threads, rounds = 4, 4, 4
-			t.compete(contenders, threads, rounds, func(h *hold) error {
+			const rounds = 4
+			t.compete(t.contender, rounds, func(h *hold) error {
 				read := counter.Load()
 				time.Sleep(time.Microsecond)
 				counter.Store(read + 1)
 				return nil
 			})
-			if got := counter.Load(); got != contenders*threads*rounds {
-				t.failf("the counter is %d, want %d: an update was lost", got, contenders*threads*rounds)
+			if got := counter.Load(); got != rivals*threads*rounds {
+				t.failf("the counter is %d, want %d: an update was lost", got, rivals*threads*rounds)
 			}
 		}),
 		byChance("Processes", "Five processes that start together and fight for one lock get it one at a time, and all of them do.", processes),
 	)
 }
 
-// compete lets n contenders of several threads each acquire the lock and call work
-// in it, rounds times a thread.
-func (t *trial) compete(n, threads, rounds int, work func(*hold) error) {
-	t.competeAs(t.contender, n, threads, rounds, work)
-}
+// So many contenders compete, with so many threads each.
+const rivals, threads = 4, 4
 
-// competeAs is compete with contenders that open makes.
-func (t *trial) competeAs(open func(who string, o strategy.Options) *contender, n, threads, rounds int, work func(*hold) error) {
+// compete lets contenders that open makes acquire the lock and call work in it, rounds times a thread.
+func (t *trial) compete(open func(who string, o strategy.Options) *contender, rounds int, work func(*hold) error) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	// A lock that does not hear of releases polls: at a pace that lets all have their turn.
 	o := ample
 	o.Backoff = func(int) time.Duration { return 5 * time.Millisecond }
 	var all sync.WaitGroup
-	for i := range n {
+	for i := range rivals {
 		c := open(fmt.Sprintf("%c", 'A'+i), o)
 		for range threads {
 			all.Go(func() {

@@ -65,7 +65,7 @@ func fencing() []Property {
 			t.needs(t.Fenced, "Subject.Fenced is false")
 			var mu sync.Mutex
 			var last uint64
-			t.compete(4, 4, 6, func(h *hold) error {
+			t.compete(t.contender, 6, func(h *hold) error {
 				mu.Lock()
 				defer mu.Unlock()
 				fence, ok := h.lease.Fence()

@@ -1,9 +1,7 @@
 package conformance
 
 import (
-	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -73,7 +71,7 @@ func (t *trial) forgedNextTo(a, b *contender, why string) {
 		for what, n := range t.forged() {
 			waiter := b.start().settles()
 			token := map[string]string{"the holder": h.lease.Token(), "nobody": "somebody else"}[of]
-			queue := t.queueOf(a)
+			queue, _ := a.queue()
 			if of == "the waiter" {
 				if len(queue) == 0 {
 					waiter.givesUp()
@@ -104,8 +102,11 @@ func (t *trial) forgedNextTo(a, b *contender, why string) {
 	}
 	h.extend().want(nil, "A holds the lock")
 	waiter := b.start().settles()
-	if len(t.queueOf(a)) > 0 {
-		t.eventually("B's place is the only one in the queue", func() bool { return len(t.queueOf(a)) == 1 })
+	if queue, _ := a.queue(); len(queue) > 0 {
+		t.eventually("B's place is the only one in the queue", func() bool {
+			queue, _ = a.queue()
+			return len(queue) == 1
+		})
 	}
 	for range 10 {
 		t.forge(b.lock.Name(), driver.Notification{Token: "somebody else", Grant: driver.Grant{Fences: 1, TTL: time.Second}})
@@ -136,13 +137,4 @@ func (t *trial) forged() map[string]driver.Notification {
 		"that another is next":     {Next: contract.MaxTTL},
 		"that the next is at once": {Next: time.Millisecond},
 	}
-}
-
-// queueOf returns the tokens in the servers' queue; nil: nobody queues, or nobody can know.
-func (t *trial) queueOf(c *contender) []string {
-	info, err := c.s.Inspect(t.ctx, c.lock.Name())
-	if err != nil && !errors.Is(err, strategy.ErrUnsupported) {
-		t.brokef("Inspect: %w", err)
-	}
-	return slices.Clone(info.Queue)
 }

@@ -15,28 +15,27 @@ import (
 // ends without a verdict if one of the holders lapses meanwhile.
 func (c *contender) queues(n int, holders ...*hold) *pending {
 	p := c.start().settles()
-	c.queued(n, func() bool {
+	c.t.eventually(fmt.Sprintf("%d claims queue", n), func() bool {
 		for _, h := range holders {
 			c.t.unlessLapsed(h)
 		}
-		return isClosed(p.done)
+		ended := isClosed(p.done)
+		queue, known := c.queue()
+		return !known || len(queue) >= n || ended
 	})
 	return p
 }
 
-// queued waits until the servers' queue has n claims, or until over.
-func (c *contender) queued(n int, over func() bool) {
-	c.t.eventually(fmt.Sprintf("%d claims queue", n), func() bool {
-		ended := over()
-		info, err := c.s.Inspect(c.t.ctx, c.lock.Name())
-		switch {
-		case errors.Is(err, strategy.ErrUnsupported):
-			return true
-		case err != nil:
-			c.t.brokef("Inspect: %w", err)
-		}
-		return len(info.Queue) >= n || ended
-	})
+// queue returns the tokens in the servers' queue, unless nobody can know.
+func (c *contender) queue() (tokens []string, known bool) {
+	info, err := c.s.Inspect(c.t.ctx, c.lock.Name())
+	if errors.Is(err, strategy.ErrUnsupported) {
+		return nil, false
+	}
+	if err != nil {
+		c.t.brokef("Inspect: %w", err)
+	}
+	return info.Queue, true
 }
 
 // unlessGrantIsLate ends the trial without a verdict if a direct grant made at that time may have been

@@ -60,12 +60,12 @@ func readingAndWriting() []Property {
 			"However many contend at once to read and to write, never does one write next to anybody else.",
 			func(t *trial) {
 				var inside atomic.Int64
-				t.competeAs(func(who string, o strategy.Options) *contender {
+				t.compete(func(who string, o strategy.Options) *contender {
 					if who < "C" {
 						return t.writer(who, o)
 					}
 					return t.reader(who, o)
-				}, 4, 4, 4, func(h *hold) error {
+				}, 4, func(h *hold) error {
 					const writer = 1000 // counts as so many readers
 					own, most := int64(writer), int64(writer)
 					if h.c.reads {

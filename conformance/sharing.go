@@ -29,9 +29,9 @@ func sharing() []Property {
 				const permits = 4 // so any two of those that contend can hold the lock together
 				var taken atomic.Int64
 				together, meet := make(chan struct{}), sync.Once{}
-				t.competeAs(func(who string, o strategy.Options) *contender {
+				t.compete(func(who string, o strategy.Options) *contender {
 					return t.sharer(who, permits, o).wanting(int(who[0]-'A')%2 + 1)
-				}, 4, 4, 4, func(h *hold) error {
+				}, 4, func(h *hold) error {
 					own := int64(h.c.permits)
 					n := taken.Add(own)
 					defer taken.Add(-own)

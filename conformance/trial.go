@@ -656,11 +656,29 @@ func (t *trial) unlessLapsed(h *hold) {
 	}
 }
 
+// noticing returns the same contender, and what is closed at the first sign that it has found the lock held.
+func (c *contender) noticing() (waiter *contender, held <-chan struct{}) {
+	refused := make(chan struct{})
+	var once sync.Once
+	s, err := c.s.With(func(o *strategy.Options) {
+		o.Observe = func(e strategy.Event) {
+			if e.Kind == strategy.EventHeld {
+				once.Do(func() { close(refused) })
+			}
+		}
+	})
+	if err != nil {
+		c.t.brokef("With: %w", err)
+	}
+	other := *c
+	other.lock = c.lockOf(s, c.lock.Name())
+	return &other, refused
+}
+
 // A pending is an Acquire under way.
 type pending struct {
 	c      *contender
 	cancel context.CancelCauseFunc
-	asked  chan struct{} // closed at the first sign that it has found the lock held
 	done   chan struct{}
 	k      call // when done
 }
@@ -669,27 +687,15 @@ type pending struct {
 // waits for the lock, or is done.
 func (c *contender) start() *pending {
 	ctx, cancel := context.WithCancelCause(c.t.ctx)
-	p := &pending{c: c, cancel: cancel, asked: make(chan struct{}), done: make(chan struct{})}
-	var once sync.Once
-	s, err := c.s.With(func(o *strategy.Options) {
-		o.Observe = func(e strategy.Event) {
-			if e.Kind == strategy.EventHeld {
-				once.Do(func() { close(p.asked) })
-			}
-		}
-	})
-	if err != nil {
-		c.t.brokef("With: %w", err)
-	}
-	waiter := *c
-	waiter.lock = c.lockOf(s, c.lock.Name())
+	p := &pending{c: c, cancel: cancel, done: make(chan struct{})}
+	waiter, held := c.noticing()
 	go func() {
 		defer close(p.done)
 		defer cancel(nil)
 		p.k = waiter.acquireWith(ctx)
 	}()
 	select {
-	case <-p.asked:
+	case <-held:
 		c.t.rec.add("%s waits", c.who)
 	case <-p.done:
 	case <-c.t.late(c.t.patience):

@@ -349,20 +349,7 @@ type numbered struct {
 // Each releases the lock once it has had it for that long.
 func newQueue(c *contender, n int, linger time.Duration) *queue {
 	q := &queue{c: c, n: n, calls: make(chan numbered, n), ended: make(chan numbered, n)}
-	var refused sync.Once
-	held := make(chan struct{})
-	s, err := c.s.With(func(o *strategy.Options) {
-		o.Observe = func(e strategy.Event) {
-			if e.Kind == strategy.EventHeld {
-				refused.Do(func() { close(held) })
-			}
-		}
-	})
-	if err != nil {
-		c.t.brokef("With: %w", err)
-	}
-	waiter := *c
-	waiter.lock = s.NewLock(c.lock.Name())
+	waiter, held := c.noticing()
 	for i := range n {
 		ctx := &waitingContext{Context: c.t.ctx, held: held, waits: make(chan struct{})}
 		q.all.Go(func() {
