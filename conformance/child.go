@@ -51,7 +51,6 @@ func Child(subjects ...Subject) bool {
 	})
 }
 
-// work does a child's job.
 func (s Subject) work(ctx context.Context, parent *child.Parent, j job) error {
 	st, err := s.Open(strategy.Options{TTL: j.TTL, OpTimeout: j.TTL * 3 / 4, RetryOnError: true})
 	if err != nil {

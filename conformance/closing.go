@@ -123,7 +123,6 @@ func (t *trial) live() {
 	}
 }
 
-// close is Close of the contender.
 func (c *contender) close() call {
 	return c.do("Close()", func() (strategy.Lease, error) { return nil, c.s.Close() })
 }

@@ -294,7 +294,6 @@ func Check(ctx context.Context, s Subject, p Property) Result {
 	return check(ctx, s, p, usual)
 }
 
-// limits are how long a trial may take.
 type limits struct {
 	patience time.Duration // for what must happen some time
 	watchdog time.Duration // for the trial

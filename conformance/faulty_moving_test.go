@@ -22,7 +22,6 @@ var movingMutants = []mutant{
 	odd("trusts a replica that it holds the lock", "ReplicaIsLeft", onGround(sluggish{extends: true})),
 }
 
-// sluggish are the faults.
 type sluggish struct{ reads, inspects, sleeps, stays, extends bool }
 
 // A ground is a server with a replica, which has what the server had at the last move.

@@ -72,7 +72,6 @@ func picking(next func(correct memory.Pick) memory.Pick, ops ...memory.Op) fault
 	}, ops...)
 }
 
-// nobody picks nobody.
 func nobody(memory.Pick) memory.Pick {
 	return func(*memory.Lock, []driver.Claim, int, bool) int { return -1 }
 }

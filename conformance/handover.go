@@ -114,7 +114,6 @@ func handingOver() []Property {
 	)
 }
 
-// adopt is Adopt of the contender's lock.
 func (c *contender) adopt(token string) call {
 	k := c.do("Adopt()", func() (strategy.Lease, error) { return c.s.Adopt(c.t.ctx, c.lock.Name(), token) })
 	c.t.needs(!matches(k.err, strategy.ErrUnsupported), "the protocol's Adopt is that of driver.Unsupported")

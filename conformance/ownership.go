@@ -192,7 +192,6 @@ func (t *trial) inside(a *contender, k int, step, move func()) (reached bool) {
 	return reached
 }
 
-// within reports whether ch is closed within d.
 func within(ch <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -204,12 +203,10 @@ func within(ch <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// force is ForceRelease from a holder that was seen.
 func (c *contender) force(seen strategy.Info) call {
 	return c.do("ForceRelease(A's)", func() (strategy.Lease, error) { return nil, c.s.ForceRelease(c.t.ctx, seen) })
 }
 
-// inspect is Inspect of the contender's lock.
 func (c *contender) inspect() strategy.Info {
 	var info strategy.Info
 	k := c.do("Inspect()", func() (_ strategy.Lease, err error) {

@@ -442,7 +442,6 @@ func (s servers) nodes(first, n int) []int {
 func (s servers) first(n int) []int { return s.nodes(0, n) }
 func (s servers) last(n int) []int  { return s.nodes(s.up-n, n) }
 
-// numbers are the servers in a history.
 func numbers(nodes []int) string {
 	var words []string
 	for _, i := range nodes {

@@ -250,13 +250,11 @@ func readingAndWriting() []Property {
 	)
 }
 
-// writer opens a contender that wants to write.
 func (t *trial) writer(who string, o strategy.Options) *contender {
 	t.needs(t.OpenRW != nil, "Subject.OpenRW is nil")
 	return t.enrol(&contender{who: who, o: o}, func(o strategy.Options) (strategy.Strategy, error) { return t.OpenRW(o) })
 }
 
-// reader opens a contender that wants to read.
 func (t *trial) reader(who string, o strategy.Options) *contender { return t.writer(who, o).reading() }
 
 // reading returns the same contender, which wants to read.
@@ -266,7 +264,6 @@ func (c *contender) reading() *contender {
 	return other.on(c.lock.Name())
 }
 
-// downgrade is Downgrade of a hold to write.
 func (h *hold) downgrade() call {
 	c := h.c.reading()
 	k := c.do("Downgrade()", func() (strategy.Lease, error) {

@@ -281,7 +281,6 @@ func (c *contender) wanting(permits int) *contender {
 	return other.on(c.lock.Name())
 }
 
-// setPermits is SetPermits of the contender's lock.
 func (c *contender) setPermits(n int) {
 	c.t.mu.Lock()
 	c.t.limited = append(c.t.limited, c)

@@ -395,7 +395,6 @@ func (t *trial) patient() strategy.Options {
 	return strategy.Options{TTL: 4 * t.patience, OpTimeout: t.patience}
 }
 
-// contender opens a contender for the trial's lock.
 func (t *trial) contender(who string, o strategy.Options) *contender {
 	return t.enrol(&contender{who: who, o: o}, t.Open)
 }
@@ -488,7 +487,6 @@ func (c *contender) do(text string, f func() (strategy.Lease, error)) call {
 	return k
 }
 
-// try is TryAcquire.
 func (c *contender) try() call { return c.tryWith(c.t.ctx) }
 
 func (c *contender) tryWith(ctx context.Context) call {

@@ -324,7 +324,6 @@ func (t *trial) listening() strategy.Options {
 // would end within the patience of a trial.
 func never(int) time.Duration { return 100_000 * time.Hour }
 
-// wantBoth ends the trial unless the error is both.
 func (k call) wantBoth(first, second error) {
 	if !errors.Is(k.err, first) || !errors.Is(k.err, second) {
 		k.t.failf("%s = %w, want both %s and %s", k.text, orNil{k.err}, nameOf(first), nameOf(second))

@@ -150,7 +150,6 @@ func pingAll(ctx context.Context, servers []*redistest.Server) error {
 	})
 }
 
-// work does the steps.
 func work(ctx context.Context, c Config, r *Report) error {
 	steps := []step{judging(c, r)}
 	if c.Each > 0 {

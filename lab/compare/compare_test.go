@@ -121,7 +121,6 @@ func TestCost(t *testing.T) {
 	wantNoKeys(t, servers...)
 }
 
-// exclusive are servers that nobody else uses.
 func exclusive(t *testing.T, n int) []*redistest.Server {
 	t.Helper()
 	var servers []*redistest.Server

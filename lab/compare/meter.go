@@ -23,7 +23,6 @@ type Meter struct {
 	count sent
 }
 
-// sent is what was sent.
 type sent struct {
 	flushes  map[int]int64    // by server; each is a round trip, or shares one
 	commands map[string]int64 // by name

@@ -132,7 +132,6 @@ func soloists(ctx context.Context, servers []*redistest.Server, variants []subje
 	return nil, nil, nil, context.Cause(ctx)
 }
 
-// pools are the servers' own.
 func pools(servers []*redistest.Server) []*redis.Pool {
 	var ps []*redis.Pool
 	for _, s := range servers {

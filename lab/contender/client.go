@@ -324,7 +324,6 @@ func (h *hold) watch() {
 	}
 }
 
-// look asks the lease.
 func (h *hold) look() error {
 	now := history.Now() // what it says was so then, too: a lease does not come back
 	err := h.lease.Err()

@@ -99,7 +99,6 @@ func (s *scene) start(name string) *contender.Contender {
 	return c
 }
 
-// acquire has the contender take the scene's lock.
 func (s *scene) acquire(c *contender.Contender) *contender.Hold {
 	s.Helper()
 	h, err := c.Acquire(s.ctx, contender.Bid{Lock: s.lock})

@@ -216,7 +216,6 @@ func (d *Drawing) lines() []cell {
 	return cells
 }
 
-// row draws one.
 func (d *Drawing) row(r row) {
 	time, when := clock(r.At), ""
 	if d.timed {
@@ -275,7 +274,6 @@ func (d *Drawing) styled(s Style) func(string) string {
 	return func(text string) string { return d.paint(s, text) }
 }
 
-// change draws how an actor changes.
 func (d *Drawing) change(r row, when string) {
 	l, style, mark := d.state[r.From], Odd, rune(0)
 	switch r.Condition {

@@ -99,7 +99,6 @@ func (s *Stage) node(l *rig.Link) (driver.Node, error) {
 	return redigonode.New(l.Pool()), nil
 }
 
-// each does something to all networks of the contender.
 func (c *contender) each(f func(*rig.Link)) {
 	for _, l := range c.links {
 		f(l)
@@ -162,7 +161,6 @@ func (c *contender) leave() {
 	c.each((*rig.Link).Close)
 }
 
-// try asks once.
 func (c *contender) try() (*hold, error) {
 	lease, err := c.locks.NewLock(c.s.name).TryAcquire(c.s.ctx)
 	if err != nil {
@@ -316,7 +314,6 @@ func (s *Stage) words(err error) string {
 	return said
 }
 
-// extend renews the lock once.
 func (h *hold) extend() error {
 	h.look()
 	err := h.lease.Extend(h.by.s.ctx)

@@ -82,7 +82,6 @@ type Fault struct {
 	held  func(*Stage, *hold) // in place of play: what happens when A holds the lock
 }
 
-// tell plays it.
 func (f Fault) tell(s *Stage) {
 	if f.held != nil {
 		f.held(s, s.holder("A"))

@@ -227,7 +227,6 @@ func (s *Stage) everywhere(what string, where *rig.Node, f func(*rig.Link)) {
 	s.say("%s", what)
 }
 
-// quorum is how many servers must agree.
 func (s *Stage) quorum() int { return len(s.rig.Nodes)/2 + 1 }
 
 // victim is the server that the fault strikes: one without which the holder has no
@@ -239,7 +238,6 @@ func (s *Stage) struck() int { return s.quorum() - 1 }
 // majority are as many servers as the holder cannot do without.
 func (s *Stage) majority() []*rig.Node { return s.rig.Nodes[:s.quorum()] }
 
-// key is the servers' name of the lock.
 func (s *Stage) key() string { return strategy.DefaultKey(s.name) }
 
 // holder is a new contender who gets the lock, from no more servers than it needs: the

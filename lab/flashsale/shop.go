@@ -78,7 +78,6 @@ func (s *shop) noLock(ctx context.Context, buyer string) (bool, error) {
 	})
 }
 
-// blocking waits for the lock.
 func (s *shop) blocking(ctx context.Context, buyer string) (bool, error) {
 	lease, err := waitFor(ctx, s.lock, s.Patience)
 	if err != nil {

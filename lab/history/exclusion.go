@@ -63,7 +63,6 @@ func (r Rules) excluded(open []span, s span) (found [][]span) {
 	return found
 }
 
-// clients are those of spans, for a sentence.
 func clients(spans []span) string {
 	var names []string
 	for _, s := range spans {

@@ -202,7 +202,6 @@ func (op Op) remains() bool {
 	return op.Result == Unknown || op.Result == Lost && op.Kind == KindAcquire || op.GaveUp || op.Unconfirmed > 0
 }
 
-// byStart orders operations by when they began.
 func byStart(a, b Op) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End))
 }

@@ -63,7 +63,6 @@ func ops(t *testing.T, text string) []Op {
 	return all
 }
 
-// setField sets a field by its name in JSON.
 func setField(t *testing.T, op *Op, name, value string) {
 	t.Helper()
 	in := json.NewDecoder(strings.NewReader(fmt.Sprintf("{%q: %s}", name, value)))

@@ -32,7 +32,7 @@ func fenceLessons() []Lesson {
 			}},
 			{Title: "a store that refuses lesser fences", lists: []string{"fenced_write"}, play: func(s *Stage, a, b *client) {
 				price := s.leaves("price:" + s.name)
-				s.fence()
+				s.leavesFence()
 				hold := func(c *client) (token string, fence uint64) {
 					c.opens(func(n []driver.Node) driver.Protocol { return luascript.On(n[0]) })
 					lease := c.begins()

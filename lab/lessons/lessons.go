@@ -51,7 +51,6 @@ type Act struct {
 	cast  string   // the clients' names, if not A, B, and so on
 }
 
-// perform plays the act.
 func (a Act) perform(s *Stage) {
 	play, in := reflect.ValueOf(a.play), []reflect.Value{reflect.ValueOf(s)}
 	names := strings.Fields(cmp.Or(a.cast, "A B C D"))

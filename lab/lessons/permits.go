@@ -122,7 +122,7 @@ func (c *client) ranks() {
 // opensPermits has all clients lock by package semaphore.
 func (s *Stage) opensPermits(permits int) map[*client]strategy.Semaphore {
 	s.hasPermits(permits)
-	s.fence()
+	s.leavesFence()
 	s.leaves(driver.SiblingKey(s.key(), "permits"))
 	return openAll(s, func(n driver.Node, o strategy.Options) (strategy.Semaphore, error) {
 		return semaphore.New(n, permits, o)

@@ -185,7 +185,7 @@ func (s *Stage) starves(r1, r2, w *client) {
 // opensReaders has all clients lock by package rwlock.
 func (s *Stage) opensReaders() map[*client]strategy.ReadWriter {
 	s.hasReaders()
-	s.fence()
+	s.leavesFence()
 	return openAll(s, func(n driver.Node, o strategy.Options) (strategy.ReadWriter, error) { return rwlock.New(n, o) })
 }
 

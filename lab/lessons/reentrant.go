@@ -68,7 +68,7 @@ func reentrantLessons() []Lesson {
 					lock(b)
 				}},
 			{Title: "an id for each hold: package reentrant", play: func(s *Stage, a, b *client) {
-				s.fence()
+				s.leavesFence()
 				for _, who := range s.clients {
 					who.opens(func(n []driver.Node) driver.Protocol { return reentrant.On(n[0]) })
 				}

@@ -195,5 +195,5 @@ func (s *Stage) leaves(key string) string {
 	return key
 }
 
-// fence is the key of the lock's counter.
-func (s *Stage) fence() string { return s.leaves(driver.SiblingKey(s.key(), "fence")) }
+// leavesFence says that the act leaves the lock's counter.
+func (s *Stage) leavesFence() { s.leaves(driver.SiblingKey(s.key(), "fence")) }

@@ -228,7 +228,6 @@ func (s *Stage) happens(what string, do func(context.Context) error) {
 // redis is the server of lessons that have one.
 func (s *Stage) redis() *server { return s.servers[0] }
 
-// key is the servers' name of the lock.
 func (s *Stage) key() string { return strategy.DefaultKey(s.name) }
 
 // px is the TTL in milliseconds, as commands take it.

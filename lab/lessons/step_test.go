@@ -14,7 +14,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
 
-// watcher keeps what it gets.
 type watcher struct {
 	mu     sync.Mutex
 	begun  []Trace

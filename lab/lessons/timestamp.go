@@ -194,7 +194,6 @@ func (c *client) past(deadline reply) bool {
 	return true
 }
 
-// moment reads a deadline, in Unix milliseconds.
 func (s *Stage) moment(stamp string) int64 {
 	ms, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {

@@ -16,7 +16,6 @@ const (
 	noLateWork = "the store takes no write of a holder whose lock is lost"
 )
 
-// judge writes a verdict down.
 func (s *Stage) judge(promise string, held bool, because string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

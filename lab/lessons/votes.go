@@ -41,7 +41,6 @@ func (c *client) elects(servers []*server) bool {
 	return true
 }
 
-// yields gives votes back that are too few.
 func (c *client) yields(votes []*server) {
 	for _, srv := range votes {
 		c.eval(srv, compareDelete, c.s.key(), c.token())
@@ -178,7 +177,6 @@ func names(servers []*server) string {
 	return strings.Join(all, " and ")
 }
 
-// die kills servers.
 func die(servers []*server) {
 	for _, srv := range servers {
 		srv.becomes(Dead, "dies", srv.node.Kill)

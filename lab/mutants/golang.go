@@ -263,7 +263,6 @@ func (g *goFinder) bound(n *ast.BinaryExpr) {
 	}
 }
 
-// call swaps min and max.
 func (g *goFinder) call(n *ast.CallExpr) {
 	f, ok := n.Fun.(*ast.Ident)
 	if !ok {

@@ -73,7 +73,6 @@ func (p *luaParser) mutant(op string, first, end int, text, with string) {
 	})
 }
 
-// block parses statements.
 func (p *luaParser) block(outermost bool) (statements int) {
 	for !p.ended() {
 		statements++
@@ -159,7 +158,6 @@ func (p *luaParser) branches() {
 	p.want("end")
 }
 
-// expressions parses what commas or = separate.
 func (p *luaParser) expressions() {
 	for {
 		p.expression(false)
@@ -250,7 +248,6 @@ func (p *luaParser) suffixes() {
 	}
 }
 
-// fields parses a table or arguments.
 func (p *luaParser) fields(end string) {
 	for !p.is(end) {
 		if p.is("[") {

@@ -171,7 +171,6 @@ func examine(root string, packages []string) (*report, error) {
 	return r, nil
 }
 
-// hunks are the lines that differ, by file.
 type hunks map[string][][2]int
 
 var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)

@@ -32,7 +32,6 @@ func (m *mutant) name() string {
 	return s
 }
 
-// number gives the mutants their ids and sets nth.
 func number(mutants []*mutant) {
 	seen := map[string]int{}
 	for i, m := range mutants {

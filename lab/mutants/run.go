@@ -178,7 +178,6 @@ func (x *exam) compile(name string) error {
 	return fmt.Errorf("%s with its mutants does not compile, whatever is left out", x.dir)
 }
 
-// build makes a judge's test binary.
 func (x *exam) build(judge int) (said string, err error) {
 	out, err := command(filepath.Join(x.root, x.judges[judge].dir), "go", "test", "-c", "-vet=off", "-gcflags="+importPath(x.root, x.dir)+"=-e",
 		"-overlay="+filepath.Join(x.work, "overlay.json"), "-o", x.binary(judge), ".").CombinedOutput()

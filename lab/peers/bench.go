@@ -41,7 +41,6 @@ type outcome struct {
 	failures []string
 }
 
-// reps is how many repetitions there are.
 func (o *outcome) reps() (n int) {
 	for _, got := range o.got {
 		n = max(n, len(got))
@@ -128,7 +127,6 @@ func (b *bench) repeat(ctx context.Context, o *outcome, all []string) error {
 	return b.clear(ctx)
 }
 
-// note keeps what was measured.
 func (b *bench) note(ctx context.Context, o *outcome, who string, v values, failure error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -145,7 +143,6 @@ func (b *bench) note(ctx context.Context, o *outcome, who string, v values, fail
 	return nil
 }
 
-// equip starts the servers that a scenario needs.
 func (b *bench) equip(ctx context.Context, s scenario) (err error) {
 	if s.nodes == 0 {
 		return nil
@@ -173,7 +170,6 @@ func (b *bench) unequip() {
 	b.rig, b.links = nil, nil
 }
 
-// urls are those of the first n servers.
 func (b *bench) urls(n int) (urls []string) {
 	for i, node := range b.rig.Nodes[:n] {
 		if b.links != nil {
@@ -185,7 +181,6 @@ func (b *bench) urls(n int) (urls []string) {
 	return urls
 }
 
-// alone runs a job in one process.
 func (b *bench) alone(ctx context.Context, j job, at func(step string, j job) error) (report, error) {
 	rs, err := b.run(ctx, []job{j}, at)
 	if err != nil {
@@ -234,7 +229,6 @@ func (b *bench) bootstrap(ctx context.Context) error {
 	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) })
 }
 
-// clear removes what jobs have left behind.
 func (b *bench) clear(ctx context.Context) (err error) {
 	if b.rig == nil {
 		c, err := b.one.Pool().GetContext(ctx)

@@ -41,7 +41,6 @@ type client struct {
 // A mutex is one caller's way to one lock: it waits. An error ends the measurement, unless ctx is done.
 type mutex func(ctx context.Context) (held, error)
 
-// held is one hold of a lock.
 type held interface {
 	Release(ctx context.Context) error
 }

@@ -207,7 +207,6 @@ func (s *seat) step(name string) {
 	}
 }
 
-// open opens the contestant.
 func (s *seat) open(ctx context.Context) (*client, error) {
 	for _, c := range contestants {
 		if c.name == s.Who {

@@ -45,7 +45,6 @@ type column struct {
 // nothing was measured.
 type base func(o *outcome, unit string) (name string, series []float64)
 
-// over is the contestant of that name.
 func over(who string) base {
 	return func(o *outcome, unit string) (string, []float64) { return who, o.series(who, unit) }
 }

@@ -15,7 +15,6 @@ import (
 // hostile is text that is no longer text where somebody forgot to escape it.
 const hostile = `</style></title></pre><script>alert("1")</script><img src=http://127.0.0.1:1/x onerror=alert(1)>{{.}}&amp;'"`
 
-// sample is the report.
 func sample() Report {
 	r := Report{
 		Version: "v0.0.0 " + hostile, Choice: "redis: by hand, " + hostile, Command: "lab report --quick " + hostile,

@@ -25,7 +25,6 @@ type fault struct {
 	Lesson *Lesson // that shows it; nil: none on this page
 }
 
-// lessonNamed is the lesson of this name, or nil.
 func lessonNamed(page []Lesson, name string) *Lesson {
 	if i := slices.IndexFunc(page, func(l Lesson) bool { return l.Name == name }); i >= 0 {
 		return &page[i]
@@ -108,7 +107,6 @@ var kinds = map[faults.Verdict]string{
 	faults.Kept: "kept", faults.Unavailable: "waits", faults.Detected: "told", faults.Violated: "weak",
 }
 
-// slug makes words an identifier.
 func slug(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-")
 }

@@ -42,7 +42,6 @@ type board struct {
 	judges []func() string
 }
 
-// opens: the lesson is about to begin.
 func (b *board) opens(l lessons.Lesson) {
 	b.lesson, b.acts = l, 0
 	if b.predicts {
@@ -131,7 +130,6 @@ func (b *board) Ends(t lessons.Trace) {
 	b.say(renderEnd(t, b.look))
 }
 
-// closes: the lesson is over.
 func (b *board) closes(l lessons.Lesson) {
 	const fixes = "The fix:"
 	s := "\n" + strings.Replace(b.look.prose("", fixes+" "+l.Fix), fixes, b.look.paint(fixes, text.Bold), 1) + b.score() + b.further(l)
@@ -236,7 +234,6 @@ func (b *board) predicted(q lessons.Question) (string, error) {
 	}
 }
 
-// answered closes the prompt.
 func (b *board) answered(after string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -281,7 +278,6 @@ func (b *board) settle() {
 	}
 }
 
-// ask shows what comes next.
 func (b *board) ask(next lessons.Event, on []lessons.Actor) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -220,7 +220,6 @@ func (c *comparison) known(ctx context.Context, nodes []*redistest.Server) (err 
 	return nil
 }
 
-// show prints the report, in one of three ways.
 func (c *comparison) show(w io.Writer, r *compare.Report) error {
 	switch {
 	case c.json:

@@ -43,13 +43,8 @@ The Redis is chosen as for compare. The embedded imitation will do.`,
   lab exercise 3            # judge one, in a few seconds
   lab exercise 3 --solution # what changes
   lab exercise --all        # judge all, a line each`,
-		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := j.check(); err != nil {
-				return err
-			}
-			return j.choose(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return cli.Does(j.run)(cmd, args) },
+		PreRunE: j.choose,
+		RunE:    cli.Does(j.run),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -60,6 +55,9 @@ The Redis is chosen as for compare. The embedded imitation will do.`,
 }
 
 func (j *judging) choose(cmd *cobra.Command, numbers []string) error {
+	if err := j.check(); err != nil {
+		return err
+	}
 	all := exercises.All()
 	switch {
 	case j.all && (len(numbers) > 0 || j.solution):
@@ -120,7 +118,6 @@ func (j *judging) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// renderExercises is the list.
 func renderExercises(all []exercises.Exercise, l look) string {
 	var b strings.Builder
 	for _, e := range all {
@@ -129,7 +126,6 @@ func renderExercises(all []exercises.Exercise, l look) string {
 	return b.String() + "\n" + l.prose("", "The files are in "+path.Dir(all[0].File)+". Judge one: make exercise N=1. What changes: make exercise N=1 ARGS=--solution.")
 }
 
-// renderLine is a verdict in one line.
 func renderLine(e exercises.Exercise, v exercises.Judgement, l look) string {
 	mark, title := l.paint("✓ ", text.FgGreen), fmt.Sprintf("%2d  %s", e.Number, e.Title)
 	var broken []string

@@ -21,6 +21,8 @@ type theatre struct {
 	servers
 	play       bool
 	strategies []string
+
+	rows []faults.Fault
 }
 
 func faultsCommand() *cobra.Command {
@@ -40,15 +42,8 @@ plays, one after another. docs/learn/faults.md has the matrix, too.`,
 		Example: `  lab faults                                    # the matrix
   lab faults power loss                         # its rows on power loss
   lab faults --play restart --strategy redlock  # see it happen`,
-		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := t.check(); err != nil {
-				return err
-			}
-			return t.understand(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Does(func(cmd *cobra.Command) error { return t.run(cmd, rowsOf(args)) })(cmd, args)
-		},
+		PreRunE: t.understand,
+		RunE:    cli.Does(t.run),
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&t.play, "play", false, "break real servers, and tell what happens")
@@ -68,8 +63,8 @@ func rowsOf(words []string) []faults.Fault {
 
 // understand finds what cannot be done before anything is started.
 func (t *theatre) understand(cmd *cobra.Command, words []string) error {
-	rows := rowsOf(words)
-	if len(rows) == 0 {
+	t.rows = rowsOf(words)
+	if len(t.rows) == 0 {
 		return fmt.Errorf("no fault has %q in its name: 'lab faults' lists them", strings.Join(words, " "))
 	}
 	if set := cli.Given(cmd.Flags().Changed, "strategy", "docker"); len(set) > 0 && !t.play {
@@ -78,7 +73,7 @@ func (t *theatre) understand(cmd *cobra.Command, words []string) error {
 	var known, played []string
 	for _, c := range faults.Columns() { // variants too
 		known = append(known, c.Name)
-		if slices.ContainsFunc(rows, func(f faults.Fault) bool { cell, told := f.Cells[c.Name]; return told && !cell.Derived }) {
+		if slices.ContainsFunc(t.rows, func(f faults.Fault) bool { cell, told := f.Cells[c.Name]; return told && !cell.Derived }) {
 			played = append(played, c.Name)
 		}
 	}
@@ -93,21 +88,17 @@ func (t *theatre) understand(cmd *cobra.Command, words []string) error {
 	return nil
 }
 
-func (t *theatre) run(cmd *cobra.Command, rows []faults.Fault) error {
-	l := lookOf(cmd.OutOrStdout())
-	if !t.play {
-		_, err := io.WriteString(cmd.OutOrStdout(), renderFaults(rows, l))
-		return err
-	}
-	return t.perform(cmd, rows, l)
-}
-
 const playLegend = "Double line ║: believes it holds the lock. Dotted: paused (┇: and still believes it). ━: two hold the lock, or worse. " +
 	"⇒: what the verdict depends on. Time in ms."
 
-// perform plays the rows, and tells what happens as soon as each is over.
-func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err error) {
+// run prints the matrix, or plays its rows, and tells what happens as soon as each is over.
+func (t *theatre) run(cmd *cobra.Command) (err error) {
 	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	l := lookOf(w)
+	if !t.play {
+		_, err := io.WriteString(w, renderFaults(t.rows, l))
+		return err
+	}
 	farm, err := t.open(ctx, w, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -117,7 +108,7 @@ func (t *theatre) perform(cmd *cobra.Command, rows []faults.Fault, l look) (err 
 	fmt.Fprint(w, "\n", l.paint(l.prose("", playLegend), text.Faint))
 	played, others := 0, 0
 	var cannot []string
-	for _, f := range rows {
+	for _, f := range t.rows {
 		fmt.Fprint(w, "\n", l.paint(f.Name, text.Bold), "\n", l.prose("", f.Story))
 		for _, c := range faults.Columns() {
 			cell, told := f.Cells[c.Name]

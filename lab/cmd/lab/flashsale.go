@@ -122,7 +122,6 @@ func renderSale(r *flashsale.Report, l look) string {
 	return s
 }
 
-// saleTable has a line for each way.
 func saleTable(r *flashsale.Report, l look) string {
 	head := []string{"", "lock", "sold", "left", "refused", "time", "commands"}
 	var rows [][]string

@@ -55,13 +55,8 @@ start their own, and are not given where there can be none.`,
   lab lesson 8 --predict        # with questions
   lab lesson --all --embedded   # all that need no real Redis
   lab lesson 8 --json           # every command and reply, for programs`,
-		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.check(); err != nil {
-				return err
-			}
-			return s.choose(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return cli.Does(s.run)(cmd, args) },
+		PreRunE: s.choose,
+		RunE:    cli.Does(s.run),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -83,6 +78,9 @@ start their own, and are not given where there can be none.`,
 
 // choose finds the lessons, and what cannot be done before anything is started.
 func (s *schooling) choose(cmd *cobra.Command, names []string) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	switch {
 	case s.all && len(names) > 0:
 		return fmt.Errorf("--all gives all lessons: leave out %s, or --all", strings.Join(names, " "))
@@ -178,7 +176,6 @@ func (s *schooling) remedy() string {
 	return ""
 }
 
-// renderLessons is the list.
 func renderLessons(all []lessons.Lesson, l look) string {
 	name := 0
 	for _, x := range all {

@@ -97,7 +97,6 @@ func TestLessonText(t *testing.T) {
 	wantGolden(t, "lesson-80.txt", timeless(out))
 }
 
-// wantGolden compares with a golden file.
 func wantGolden(t *testing.T, name, got string) {
 	t.Helper()
 	golden := filepath.Join("testdata", name)

@@ -100,7 +100,6 @@ func (v *servers) asAsked(s string) string {
 	return s
 }
 
-// printJSON is for programs.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
