@@ -11,12 +11,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/diagram"
 	"github.com/lockstrategies/locks/lab/lessons"
 	"github.com/lockstrategies/locks/lab/stage"
-	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -95,12 +93,7 @@ func (s *Stage) act(play func(*Stage)) Outcome {
 // source.
 func (s *Stage) prologue() {
 	if s.quorum() > 1 {
-		var pools []*redis.Pool
-		for _, n := range s.rig.Nodes {
-			pools = append(pools, n.Server().Pool())
-		}
-		err := locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(s.ctx, nodes) })
-		s.Must(err, "the servers cannot be bootstrapped")
+		s.Must(stage.Bootstrap(s.ctx, s.rig), "the servers cannot be bootstrapped")
 	}
 	if s.column.replicas > 0 {
 		s.Must(s.victim().Replicate(s.ctx), "the server cannot be given a replica")

@@ -9,13 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
-	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
-	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/lab/stage"
 )
 
 // A Step breaks one thing for a while.
@@ -248,9 +244,5 @@ func (a *arena) prepare(ctx context.Context) error {
 	if !a.Variant.Guarded {
 		return nil
 	}
-	var pools []*redis.Pool
-	for _, n := range a.rig.Nodes {
-		pools = append(pools, n.Server().Pool())
-	}
-	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) }) // their former clients are gone
+	return stage.Bootstrap(ctx, a.rig) // their former clients are gone
 }

@@ -13,11 +13,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
-	"github.com/lockstrategies/locks/redlock"
+	"github.com/lockstrategies/locks/lab/stage"
 )
 
 // A bench runs scenarios on servers that it has started.
@@ -193,7 +191,7 @@ func (b *bench) alone(ctx context.Context, j job, at func(step string, j job) er
 func (b *bench) run(ctx context.Context, jobs []job, at func(step string, j job) error) ([]report, error) {
 	b.prepare(jobs)
 	if b.rig != nil {
-		if err := b.bootstrap(ctx); err != nil {
+		if err := stage.Bootstrap(ctx, b.rig); err != nil {
 			return nil, err
 		}
 	}
@@ -218,15 +216,6 @@ func (b *bench) prepare(jobs []job) {
 			jobs[i].URLs = []string{b.one.URL()}
 		}
 	}
-}
-
-// bootstrap lets empty servers vote.
-func (b *bench) bootstrap(ctx context.Context) error {
-	var pools []*redis.Pool
-	for _, n := range b.rig.Nodes {
-		pools = append(pools, n.Server().Pool())
-	}
-	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) })
 }
 
 func (b *bench) clear(ctx context.Context) (err error) {

@@ -10,8 +10,13 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/redlock"
 )
 
 // A Story is played once. It is safe for concurrent use.
@@ -113,6 +118,15 @@ func (r *Rigs) GiveBack(ctx context.Context, lent *rig.Rig) error {
 	h := r.all[lent]
 	r.idle[h] = append(r.idle[h], lent)
 	return nil
+}
+
+// Bootstrap lets the servers of a rig, which are known to be new, vote at once.
+func Bootstrap(ctx context.Context, r *rig.Rig) error {
+	var pools []*redis.Pool
+	for _, n := range r.Nodes {
+		pools = append(pools, n.Server().Pool())
+	}
+	return locktest.OnNodes(pools, func(nodes []driver.Node) error { return redlock.Bootstrap(ctx, nodes) })
 }
 
 // Close ends all servers that were started.
