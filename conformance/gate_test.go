@@ -15,7 +15,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// memoryNode is a server in memory as a node, on which every script acquires.
+// memoryNode is a server in memory as a node, on which every script acquires, and every command of a session.
 type memoryNode struct{ *memory.Server }
 
 var acquireScript = driver.NewScript("acquire", "SET key token NX PX ttl")
@@ -45,8 +45,20 @@ func (n memoryNode) Do(context.Context, time.Time, string, string, ...any) (any,
 	return nil, memory.Refused("no command is known")
 }
 
-func (n memoryNode) Session(context.Context, time.Time, string, func(driver.Conn) error) error {
-	return memory.Refused("no command is known")
+func (n memoryNode) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+	return fn(memorySession{n, ctx, due, key})
+}
+
+// memorySession is one of such a node.
+type memorySession struct {
+	node memoryNode
+	ctx  context.Context
+	due  time.Time
+	key  string
+}
+
+func (s memorySession) Do(_ string, args ...any) (any, error) {
+	return s.node.Eval(s.ctx, s.due, acquireScript, []string{s.key}, args...)
 }
 
 // askFor asks a node for key, with a time-out of a second.
@@ -54,52 +66,66 @@ func askFor(ctx context.Context, n driver.Node, key, token string) (any, error) 
 	return n.Eval(ctx, time.Now().Add(time.Second), acquireScript, []string{key}, token)
 }
 
+// askInSession is askFor, in a session.
+func askInSession(ctx context.Context, n driver.Node, key, token string) (reply any, err error) {
+	err = n.Session(ctx, time.Now().Add(time.Second), key, func(c driver.Conn) error {
+		reply, err = c.Do("SET", token)
+		return err
+	})
+	return reply, err
+}
+
+// TestGates: what a gate does to a request becomes of a script, and of a command of a session. Nothing of a session takes
+// effect once its caller has gone.
 func TestGates(t *testing.T) {
 	thaw := func() { time.Sleep(3 * time.Second) } // after the request's time-out
 	for name, x := range map[string]struct {
-		gate    Gate
-		want    error
-		after   time.Duration
-		then    bool // the request has taken effect when its caller goes away
-		later   bool // and when all is over
-		ordered bool // then
+		gate  Gate
+		want  error
+		after time.Duration
+		then  bool // the request has taken effect when its caller goes away
+		late  bool // it does so when its caller has gone
 	}{
-		"that do nothing":       {open, nil, 0, true, true, true},
-		"that lose the request": {closed, strategy.ErrUnsent, 0, false, false, true},
-		"that send twice":       {func(_ string, send func()) { send(); send() }, nil, 0, true, true, true},
-		"that send elsewhere, too late": {func(_ string, send func()) {
-			time.AfterFunc(time.Second, send)
-		}, strategy.ErrUnsent, 0, false, false, true},
-		"that are a little slow":     {func(_ string, send func()) { time.Sleep(time.Second / 2); send() }, nil, time.Second / 2, true, true, true},
-		"that hold the request up":   {func(_ string, send func()) { thaw(); send() }, strategy.ErrUnknown, time.Second, false, true, false},
-		"that hold the reply up":     {func(_ string, send func()) { send(); thaw() }, strategy.ErrUnknown, time.Second, true, true, true},
-		"that lose it after a while": {func(string, func()) { thaw() }, strategy.ErrUnknown, time.Second, false, false, true},
+		"that do nothing":               {open, nil, 0, true, false},
+		"that lose the request":         {closed, strategy.ErrUnsent, 0, false, false},
+		"that send twice":               {func(_ string, send func()) { send(); send() }, nil, 0, true, false},
+		"that send elsewhere, too late": {func(_ string, send func()) { time.AfterFunc(time.Second, send) }, strategy.ErrUnsent, 0, false, false},
+		"that are a little slow":        {func(_ string, send func()) { time.Sleep(time.Second / 2); send() }, nil, time.Second / 2, true, false},
+		"that hold the request up":      {func(_ string, send func()) { thaw(); send() }, strategy.ErrUnknown, time.Second, false, true},
+		"that hold the reply up":        {func(_ string, send func()) { send(); thaw() }, strategy.ErrUnknown, time.Second, true, false},
+		"that lose it after a while":    {func(string, func()) { thaw() }, strategy.ErrUnknown, time.Second, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var m memory.Server
-				n := GateNode(memoryNode{&m}, x.gate)
-				began := time.Now()
-				reply, err := askFor(t.Context(), n, "key", "token")
-				var server *strategy.ServerError
-				if !matches(err, x.want) || err != nil && (!errors.As(err, &server) || server.Node != "server") || err == nil && reply == nil {
-					t.Errorf("Eval = %v, %v, want %v of the server", reply, err, x.want)
-				}
-				if took := time.Since(began); took != x.after {
-					t.Errorf("Eval took %v, want %v", took, x.after)
-				}
-				if got := m.At("key") != ""; got != x.then {
-					t.Errorf("when its caller goes away the request has taken effect: %v, want %v", got, x.then)
-				}
-				time.Sleep(time.Minute)
-				if got := m.At("key") != ""; got != x.later {
-					t.Errorf("in the end the request has taken effect: %v, want %v", got, x.later)
-				}
-				if got := n.Ordered(); got != x.ordered {
-					t.Errorf("Ordered() = %v, want %v", got, x.ordered)
-				}
+		for _, session := range []bool{false, true} {
+			ask, late := askFor, x.late
+			if session {
+				ask, late = askInSession, false
+			}
+			t.Run(fmt.Sprintf("%s, in a session: %v", name, session), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var m memory.Server
+					n := GateNode(memoryNode{&m}, x.gate)
+					began := time.Now()
+					reply, err := ask(t.Context(), n, "key", "token")
+					var server *strategy.ServerError
+					if !matches(err, x.want) || err != nil && (!errors.As(err, &server) || server.Node != "server") || err == nil && reply == nil {
+						t.Errorf("it hears %v, %v, want %v of the server", reply, err, x.want)
+					}
+					if took := time.Since(began); took != x.after {
+						t.Errorf("it took %v, want %v", took, x.after)
+					}
+					if got := m.At("key") != ""; got != x.then {
+						t.Errorf("when its caller goes away the request has taken effect: %v, want %v", got, x.then)
+					}
+					time.Sleep(time.Minute)
+					if got := m.At("key") != ""; got != (x.then || late) {
+						t.Errorf("in the end the request has taken effect: %v, want %v", got, x.then || late)
+					}
+					if got := n.Ordered(); got == late {
+						t.Errorf("Ordered() = %v, want %v", got, !late)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -173,57 +199,6 @@ func TestGatesLeaveNoSubscription(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				if left, _ := m.Leftovers(t.Context(), "key"); len(left) != 0 {
 					t.Errorf("the server keeps %q, want nothing", left)
-				}
-			})
-		})
-	}
-}
-
-// sessions is a node with one command.
-type sessions struct {
-	memoryNode
-	conn counting
-}
-
-func (n sessions) Session(_ context.Context, _ time.Time, _ string, fn func(driver.Conn) error) error {
-	return fn(n.conn)
-}
-
-type counting struct{ did *int }
-
-func (c counting) Do(string, ...any) (any, error) {
-	*c.did++
-	return "done", nil
-}
-
-func TestGatesOfSessions(t *testing.T) {
-	for name, x := range map[string]struct {
-		gate Gate
-		want error
-		did  int
-	}{
-		"that do nothing":          {open, nil, 1},
-		"that lose the command":    {closed, strategy.ErrUnsent, 0},
-		"that hold the command up": {func(_ string, send func()) { time.Sleep(time.Minute); send() }, strategy.ErrUnknown, 0},
-		"that hold the reply up":   {func(_ string, send func()) { send(); time.Sleep(time.Minute) }, strategy.ErrUnknown, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var did int
-				n := GateNode(sessions{memoryNode{&memory.Server{}}, counting{&did}}, x.gate)
-				err := n.Session(t.Context(), time.Now().Add(time.Second), "key", func(c driver.Conn) error {
-					reply, err := c.Do("WATCH", "key")
-					if err == nil && reply != "done" {
-						err = fmt.Errorf("the reply is %v", reply)
-					}
-					return err
-				})
-				if !matches(err, x.want) {
-					t.Errorf("Session = %v, want %v", err, x.want)
-				}
-				time.Sleep(2 * time.Minute)
-				if did != x.did {
-					t.Errorf("the server got %d commands, want %d", did, x.did)
 				}
 			})
 		})

@@ -96,12 +96,14 @@ func ExampleWithClock() {
 // yourNode is your own driver.Node, over another client; here it is the tests'.
 var yourNode driver.Node
 
+// show prints each request.
+func show(request string, send func()) {
+	fmt.Println(request)
+	send()
+}
+
 // New takes any node: of another client, or one with something around it.
 func ExampleNew_node() {
-	show := func(request string, send func()) {
-		fmt.Println(request)
-		send()
-	}
 	locks, err := setnxgetset.New(conformance.GateNode(yourNode, show), strategy.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -122,10 +124,6 @@ func ExampleNew_node() {
 
 // With WithWatchTakeOver the release is a transaction.
 func ExampleWithWatchTakeOver() {
-	show := func(request string, send func()) {
-		fmt.Println(request)
-		send()
-	}
 	p := setnxgetset.On(conformance.GateNode(yourNode, show), setnxgetset.WithWatchTakeOver())
 	locks, err := engine.New(p, strategy.Options{})
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 func bootstrapCommand() *cobra.Command {
 	c := connection{strategy: "redlock"}
 	cmd := &cobra.Command{
-		Use:     "bootstrap",
-		Aliases: []string{"prime"}, // its name before v1
-		Short:   "Let new servers vote in redlock at once",
+		Use:   "bootstrap",
+		Short: "Let new servers vote in redlock at once",
 		Long: `Bootstrap lets redlock's servers vote at once. Run it once, at installation, and never when an
 application starts. You vouch that no server that does not vote yet has forgotten a lock that
 may be held, or a fence that a store remembers. It never changes a server that votes already.`,
@@ -24,9 +23,7 @@ may be held, or a fence that a store remembers. It never changes a server that v
    2  the flags or arguments are wrong
   69  some may not: the error names them; run it again`,
 			`An empty server cannot be told from one that lost its data. So without bootstrap no server
-votes until the longest TTL has passed since it was first asked.
-
-Locks prime is the same command: that was its name before v1.`),
+votes until the longest TTL has passed since it was first asked.`),
 		Args:    onlyFlags,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 		RunE: cli.Does(func(cmd *cobra.Command) error {

@@ -133,24 +133,36 @@ func (l *attempts) Acquire(context.Context) (strategy.Lease, error) {
 	return nil, l.then
 }
 
-// TestExecWaits: for a lock that is held, and for a grant that came too late; for a server with --wait alone.
+// TestExecWaits: for a lock that is held, and for a grant that came too late; for a server with --wait alone. If the time of --wait is
+// over before exec can ask again, the first answer counts.
 func TestExecWaits(t *testing.T) {
-	held, lost, down := &strategy.HeldError{Name: "n"}, &strategy.LostError{Name: "n"}, &strategy.ServerError{Kind: strategy.ErrUnsent}
+	held, lost, away := error(&strategy.HeldError{Name: "n"}), error(&strategy.LostError{Name: "n"}), error(&strategy.ServerError{Kind: strategy.ErrUnsent})
+	over := context.DeadlineExceeded
 	for _, tt := range []struct {
 		first         error
 		wait          time.Duration
 		try, failFast bool
-		want          bool
+		then          error // nil: it does not wait
+		want          error
 	}{
-		{first: held, want: true}, {first: held, wait: time.Hour, want: true}, {first: held, try: true}, {first: held, wait: time.Hour, failFast: true, want: true},
-		{first: lost, want: true}, {first: lost, wait: time.Hour, want: true}, {first: lost, try: true},
-		{first: down}, {first: down, wait: time.Hour, want: true}, {first: down, try: true}, {first: down, wait: time.Hour, failFast: true},
+		{first: held, then: strategy.ErrClosed, want: strategy.ErrClosed}, {first: held, wait: time.Hour, failFast: true, then: over, want: held},
+		{first: held, try: true, want: held},
+		{first: lost, then: over, want: lost}, {first: lost, wait: time.Hour, then: over, want: lost}, {first: lost, try: true, want: lost},
+		{first: away, want: away}, {first: away, try: true, want: away}, {first: away, wait: time.Hour, failFast: true, want: away},
+		{first: away, wait: time.Hour, then: over, want: away},
+		{first: held, wait: time.Hour, then: errors.Join(away, over), want: away},
+		{first: away, wait: time.Hour, then: errors.Join(held, over), want: held},
 	} {
 		e := &execution{name: "n", said: newTeller(io.Discard), wait: tt.wait, try: tt.try, failFast: tt.failFast, until: time.Now().Add(tt.wait), who: make(chan error, 1)}
-		l := &attempts{first: tt.first}
+		l := &attempts{first: tt.first, then: tt.then}
 		_, err := e.await(t.Context(), l)
-		if l.waited != tt.want || !tt.want && err != tt.first {
-			t.Errorf("after %v, with wait %v, try %t, fail-fast %t: await = %v, it waits: %t, want %t", tt.first, tt.wait, tt.try, tt.failFast, err, l.waited, tt.want)
+		if l.waited != (tt.then != nil) {
+			t.Errorf("after %v, with wait %v, try %t, fail-fast %t: it waits: %t", tt.first, tt.wait, tt.try, tt.failFast, l.waited)
+		}
+		for _, answer := range []error{held, lost, away, strategy.ErrClosed} {
+			if errors.Is(err, answer) != (answer == tt.want) {
+				t.Errorf("after %v and %v exec ends with %v, want %v", tt.first, tt.then, err, tt.want)
+			}
 		}
 	}
 }

@@ -761,27 +761,6 @@ func TestExecGrantedTooLate(t *testing.T) {
 	}
 }
 
-// TestExecWaitOver: where the time of --wait is over before exec can ask again, the first answer counts.
-func TestExecWaitOver(t *testing.T) {
-	held := &strategy.HeldError{Name: "n", Holder: "another"}
-	away := &strategy.ServerError{Node: "s", Kind: strategy.ErrUnsent}
-	for _, tt := range []struct{ first, then, want error }{
-		{held, context.DeadlineExceeded, strategy.ErrHeld},
-		{away, context.DeadlineExceeded, strategy.ErrUnsent},
-		{held, fmt.Errorf("%w: %w", away, context.DeadlineExceeded), strategy.ErrUnsent},
-		{away, fmt.Errorf("%w: %w", held, context.DeadlineExceeded), strategy.ErrHeld},
-		{held, strategy.ErrClosed, strategy.ErrClosed},
-	} {
-		e := execution{name: "n", wait: time.Minute, until: time.Now().Add(time.Minute), quiet: true}
-		_, err := e.await(t.Context(), &attempts{first: tt.first, then: tt.then})
-		for _, kind := range []error{strategy.ErrHeld, strategy.ErrUnsent, strategy.ErrClosed} {
-			if errors.Is(err, kind) != (kind == tt.want) {
-				t.Errorf("after %v and %v exec ends with %v, want %v", tt.first, tt.then, err, tt.want)
-			}
-		}
-	}
-}
-
 // A freezing protocol says that another holds the lock, so many times. Then it answers nothing.
 type freezing struct {
 	driver.Unsupported

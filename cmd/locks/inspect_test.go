@@ -235,5 +235,4 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	run(exec, "exec", newName(t)).wantEnd(0)
-	run(flags, "prime").wantEnd(0) // the old name
 }

@@ -34,9 +34,6 @@ func TestHelp(t *testing.T) {
 		"watch --help":                      {" 130  after Ctrl-C"},
 		"--version":                         {"locks ", "go1."},
 		"completion bash":                   {"bash completion"},
-		"completion fish --no-descriptions": {"fish completion"},
-		"completion powershell":             {"Register-ArgumentCompleter"},
-		"completion zsh":                    {"#compdef locks"},
 	} {
 		if errNoExec == nil || !strings.HasPrefix(args, "exec a") {
 			clitest.Help(t, rootCommand(), args, wants, "exec-watch")
