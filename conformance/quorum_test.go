@@ -342,30 +342,22 @@ func (l *quorumLock) Release(_ context.Context, c driver.Claim) (driver.Outcome,
 
 // Watch listens to all servers, and returns when a majority has confirmed.
 func (l *quorumLock) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	w := &quorumWatch{l: l, fn: fn, told: map[string]int{}, timers: map[string]*time.Timer{}}
-	calm, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.Due)
-	servers := l.all()
+	servers, need := l.all(), l.need()
 	if l.watchesFirst {
-		servers = servers[:1]
+		servers, need = servers[:1], 1
 	}
-	var joining sync.WaitGroup
-	joining.Add(len(servers))
+	if l.watchesAll {
+		need = len(l.servers)
+	}
+	w := &quorumWatch{need: need, fn: fn, told: map[string]int{}}
+	calm := context.WithoutCancel(ctx)
 	answers := l.ask(servers, func(i int) error {
-		defer joining.Done()
 		stop, err := l.servers[i].Watch(calm, c, w.hear)
 		if err == nil && !w.join(stop) {
 			stop()
 		}
 		return err
 	})
-	l.under.Go(func() { joining.Wait(); cancel() })
-	need := l.need()
-	if l.watchesFirst {
-		need = 1
-	}
-	if l.watchesAll {
-		need = len(l.servers)
-	}
 	for yes, left := 0, len(servers); yes < need; left-- {
 		if yes+left < need {
 			w.stop()
@@ -385,14 +377,13 @@ func (l *quorumLock) Watch(ctx context.Context, c driver.Claim, fn func(driver.N
 }
 
 type quorumWatch struct {
-	l  *quorumLock
-	fn func(driver.Notification)
+	need int
+	fn   func(driver.Notification)
 
-	mu     sync.Mutex
-	over   bool
-	stops  []func()
-	told   map[string]int
-	timers map[string]*time.Timer
+	mu    sync.Mutex
+	over  bool
+	stops []func()
+	told  map[string]int
 }
 
 func (w *quorumWatch) join(stop func()) bool {
@@ -405,32 +396,15 @@ func (w *quorumWatch) join(stop func()) bool {
 	return true
 }
 
-// hear tells of a release when a majority has, or some time after the first: it may
-// have been that of votes that were split, or this majority not the lock's.
+// hear tells of a release when as many servers have as it takes.
 func (w *quorumWatch) hear(n driver.Notification) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over || n.Broken() {
 		return
 	}
-	holder := n.Holder
-	tell := func() { w.fn(driver.Notification{Holder: holder}) }
-	switch w.told[holder]++; w.told[holder] {
-	case 1:
-		pause := 10 * time.Millisecond
-		if !w.l.inStep {
-			pause += rand.N(60 * time.Millisecond)
-		}
-		w.timers[holder] = time.AfterFunc(pause, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if !w.over {
-				tell()
-			}
-		})
-	case w.l.need():
-		w.timers[holder].Stop()
-		tell()
+	if w.told[n.Holder]++; w.told[n.Holder] == w.need {
+		w.fn(driver.Notification{Holder: n.Holder})
 	}
 }
 
@@ -438,9 +412,6 @@ func (w *quorumWatch) stop() {
 	w.mu.Lock()
 	w.over = true
 	stops := w.stops
-	for _, timer := range w.timers {
-		timer.Stop()
-	}
 	w.mu.Unlock()
 	for _, stop := range stops {
 		stop()
