@@ -192,14 +192,12 @@ func (l *quorumLock) Acquire(ctx context.Context, c driver.Claim) (driver.Grant,
 // failure says why no majority agreed.
 func (l *quorumLock) failure(c driver.Claim, heard map[int]error, yes, no int) error {
 	e := &strategy.QuorumError{Name: c.Name, Need: l.need()}
-	holders := map[string]int{}
-	var left []time.Duration
+	var longest time.Duration
 	for i := range l.servers {
 		err, ok := heard[i]
 		var held *strategy.HeldError
 		if errors.As(err, &held) {
-			holders[held.Holder]++
-			left = append(left, held.TTL)
+			longest = max(longest, held.TTL)
 		}
 		if !ok {
 			err = &strategy.ServerError{Node: name(i), Kind: strategy.ErrUnknown, Err: errors.New("not waited for")}
@@ -209,20 +207,12 @@ func (l *quorumLock) failure(c driver.Claim, heard map[int]error, yes, no int) e
 	if yes+no < l.need() && !(l.heldWhenDown && no > 0) {
 		return e
 	}
-	e.Held = &strategy.HeldError{Name: c.Name}
-	for holder, n := range holders {
-		if n >= l.need() {
-			e.Held.Holder = holder
-		}
-	}
-	slices.Sort(left)
-	switch k := l.need() - yes; {
-	case e.Held.Holder != "" && k <= len(left):
-		e.Held.TTL = left[k-1] // then enough are free
+	e.Held = &strategy.HeldError{Name: c.Name, TTL: time.Millisecond}
+	switch {
+	case no >= l.need():
+		e.Held.TTL = longest
 	case !l.inStep:
-		e.Held.TTL = 1 + rand.N(60*time.Millisecond) // votes were split: all withdraw, and try at different times
-	default:
-		e.Held.TTL = time.Millisecond
+		e.Held.TTL += rand.N(60 * time.Millisecond) // votes were split: all withdraw, and try at different times
 	}
 	return e
 }
