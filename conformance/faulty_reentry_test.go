@@ -17,12 +17,10 @@ func (m *move) first() (first, several bool) {
 }
 
 // countAll makes the server count the claim's TTL for all holds, when the move is made.
-func countAll(m *move) (driver.Grant, error) {
-	g, err := m.rightly()
-	if err == nil {
+func countAll(m *move) {
+	if m.err == nil {
 		m.count()
 	}
-	return g, err
 }
 
 // releasing frees the lock with a hold that is the first of several, or that is not.
@@ -39,22 +37,18 @@ func releasing(outer bool) faults {
 
 // reentryMutants are faults of locks that their owner may acquire again.
 var reentryMutants = []mutant{
-	owned("fence rises on re-entry", "ReentryFence", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if first, _ := m.first(); !first && err == nil {
-			g.Fence++ // Redisson
+	owned("fence rises on re-entry", "ReentryFence", after(acquire, func(m *move) {
+		if first, _ := m.first(); !first && m.err == nil {
+			m.grant.Fence++ // Redisson
 		}
-		return g, err
 	})),
 	ownedOf("fence is the owner's for ever", "ReentryFence", func() faults {
 		var fences sync.Map
-		return on(acquire, func(m *move) (driver.Grant, error) {
-			g, err := m.rightly()
-			if err == nil {
-				f, _ := fences.LoadOrStore(m.c.Owner, g.Fence)
-				g.Fence = f.(uint64)
+		return after(acquire, func(m *move) {
+			if m.err == nil {
+				f, _ := fences.LoadOrStore(m.c.Owner, m.grant.Fence)
+				m.grant.Fence = f.(uint64)
 			}
-			return g, err
 		})
 	}),
 	owned("any name gets in", "ReentryByOwner ReentryAfterLoss", on(acquire, func(m *move) (driver.Grant, error) {
@@ -63,13 +57,11 @@ var reentryMutants = []mutant{
 		}
 		return m.rightly()
 	})),
-	owned("holder is called by its token", "ReentryByOwner", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
+	owned("holder is called by its token", "ReentryByOwner", after(acquire, func(m *move) {
 		var held *strategy.HeldError
-		if errors.As(err, &held) {
+		if errors.As(m.err, &held) {
 			held.Holder = m.holder()
 		}
-		return g, err
 	})),
 	owned("all who have no name are one", "ReentryUnnamed", on(acquire, func(m *move) (driver.Grant, error) {
 		if m.c.Owner == m.c.Token {
@@ -77,10 +69,8 @@ var reentryMutants = []mutant{
 		}
 		return m.rightly()
 	})),
-	owned("counts holders, not holds", "ReentryCount", on(inspect, func(m *move) (driver.Grant, error) {
-		err := m.right()
+	owned("counts holders, not holds", "ReentryCount", after(inspect, func(m *move) {
 		m.info.Holds = min(m.info.Holds, 1)
-		return driver.Grant{}, err
 	})),
 	owned("inner release frees", "Reentry ReentryLastRelease ReentryByContext ReentryRenewal ReentryWakes", releasing(false)),
 	owned("outer release ends inner", "ReentryLastRelease ReentryRenewal", releasing(true)),
@@ -107,9 +97,9 @@ var reentryMutants = []mutant{
 		})
 		return g, err
 	})),
-	owned("re-entry sets the TTL of all", "ReentryOwnTTL", on(acquire, countAll)),
-	owned("inner release resets the TTL to its own", "ReentryOwnTTL", onEach(countAll, ends...)),
-	owned("renewal is the owner's, and so the dead are kept alive", "ReentryDeadHold", on(extend, countAll)),
+	owned("re-entry sets the TTL of all", "ReentryOwnTTL", after(acquire, countAll)),
+	owned("inner release resets the TTL to its own", "ReentryOwnTTL", afterEach(countAll, ends...)),
+	owned("renewal is the owner's, and so the dead are kept alive", "ReentryDeadHold", after(extend, countAll)),
 	ownedOf("watchdog stops at inner release", "ReentryRenewal", func() faults {
 		var stopped sync.Map
 		return on(extend, func(m *move) (driver.Grant, error) {
@@ -122,11 +112,9 @@ var reentryMutants = []mutant{
 			return m.right()
 		}))
 	}),
-	owned("tells of inner releases", "ReentryWakes", onEnd(func(m *move) error {
-		err := m.right()
+	owned("tells of inner releases", "ReentryWakes", afterEach(func(m *move) {
 		m.Tell(m.c.Key, driver.Notification{Holder: m.c.Owner})
-		return err
-	})),
+	}, ends...)),
 	owned("an operator ends one hold", "ReentryForce", onEnd(func(m *move) error {
 		if m.op == memory.OpForceRelease {
 			m.op = memory.OpRelease

@@ -125,7 +125,7 @@ func readersFirst(keepsOut func(*memory.Lock) bool) func(memory.Pick) memory.Pic
 
 // sharingMutants are faults of locks that several may hold.
 var sharingMutants = []mutant{
-	shared("extends the permits of strangers", "ForgedGrant", on(extend, admitNoLoss)),
+	shared("extends the permits of strangers", "ForgedGrant", after(extend, admitNoLoss)),
 	shared("one permit too many", "PermitsBound PermitsLowered PermitsForAll", picking(func(correct memory.Pick) memory.Pick {
 		return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 			return correct(l, queue, permits+1, wrote)
@@ -151,21 +151,17 @@ var sharingMutants = []mutant{
 	})),
 	shared("numbers of permits are ignored", "SeveralPermits TooManyPermits",
 		changing(func(c *driver.Claim) { c.Share = min(c.Share, 1) }, acquire)),
-	shared("a waiter for several has what is there", "SeveralPermits", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if errors.Is(err, strategy.ErrHeld) && m.c.Share > 1 {
+	shared("a waiter for several has what is there", "SeveralPermits", after(acquire, func(m *move) {
+		if errors.Is(m.err, strategy.ErrHeld) && m.c.Share > 1 {
 			m.c.Share = 1
-			return m.rightly()
+			m.grant, m.err = m.rightly()
 		}
-		return g, err
 	})),
-	shared("an attempt for several that is refused keeps what was there", "SeveralPermits", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if errors.Is(err, strategy.ErrHeld) && m.c.Share > 1 {
+	shared("an attempt for several that is refused keeps what was there", "SeveralPermits", after(acquire, func(m *move) {
+		if errors.Is(m.err, strategy.ErrHeld) && m.c.Share > 1 {
 			m.c.Share, m.c.Token = 1, m.c.Token+":1"
 			m.rightly()
 		}
-		return g, err
 	})),
 	shared("a release of several gives one back", "SeveralPermits PermitsApart PermitsLeaveNothing", onEnd(func(m *move) error {
 		m.Change(m.c.Key, func(l *memory.Lock) {
@@ -177,12 +173,10 @@ var sharingMutants = []mutant{
 		})
 		return m.right()
 	})),
-	shared("calls it held when too many are asked for", "TooManyPermits TooManyNow", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if errors.Is(err, strategy.ErrRefused) {
-			err = m.held("")
+	shared("calls it held when too many are asked for", "TooManyPermits TooManyNow", after(acquire, func(m *move) {
+		if errors.Is(m.err, strategy.ErrRefused) {
+			m.err = m.held("")
 		}
-		return g, err
 	})),
 	shared("a waiter for more than there are now stays in the way", "TooManyNow", picking(func(correct memory.Pick) memory.Pick {
 		return func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
@@ -227,15 +221,13 @@ var sharingMutants = []mutant{
 		return g, err
 	})),
 	shared("one holder of several never expires", "DeadPermits DeadReader", changing(func(c *driver.Claim) { c.TTL = time.Hour }, acquire)),
-	shared("renewal is that of all, and so the dead are kept alive", "DeadPermits DeadReader", on(extend, countAll)),
-	shared("the last to come sets the TTL of all", "DeadPermits DeadReader", on(acquire, countAll)),
-	shared("a late release ends another hold", "PermitsOnlyOwn ReadersOnlyOwn", onEnd(func(m *move) error {
-		err := m.right()
-		if errors.Is(err, strategy.ErrLost) {
+	shared("renewal is that of all, and so the dead are kept alive", "DeadPermits DeadReader", after(extend, countAll)),
+	shared("the last to come sets the TTL of all", "DeadPermits DeadReader", after(acquire, countAll)),
+	shared("a late release ends another hold", "PermitsOnlyOwn ReadersOnlyOwn", afterEach(func(m *move) {
+		if errors.Is(m.err, strategy.ErrLost) {
 			m.Change(m.c.Key, func(l *memory.Lock) { l.Holds = l.Holds[1:] })
 		}
-		return err
-	})),
+	}, ends...)),
 	shared("a late renewal is another holder's", "PermitsOnlyOwn ReadersOnlyOwn", on(extend, func(m *move) (driver.Grant, error) {
 		m.Change(m.c.Key, func(l *memory.Lock) {
 			if l.Hold(m.c.Token) == nil {
@@ -256,17 +248,13 @@ var sharingMutants = []mutant{
 		})
 		return m.right()
 	})),
-	shared("several holders have one fence", "PermitFences WriterFences", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		g.Fence = min(g.Fence, 1)
-		return g, err
+	shared("several holders have one fence", "PermitFences WriterFences", after(acquire, func(m *move) {
+		m.grant.Fence = min(m.grant.Fence, 1)
 	})),
-	shared("renewal tells the last fence of the lock", "PermitFences", on(extend, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		m.Change(m.c.Key, func(l *memory.Lock) { g.Fence = l.Holds[len(l.Holds)-1].Fence })
-		return g, err
+	shared("renewal tells the last fence of the lock", "PermitFences", after(extend, func(m *move) {
+		m.Change(m.c.Key, func(l *memory.Lock) { m.grant.Fence = l.Holds[len(l.Holds)-1].Fence })
 	})),
-	shared("subscriptions of those who waited for a share stay", "PermitsLeaveNothing ReadersLeaveNothing", on(watch, staySubscribed)),
+	shared("subscriptions of those who waited for a share stay", "PermitsLeaveNothing ReadersLeaveNothing", after(watch, staySubscribed)),
 	shared("a reader gets in next to a writer", "WriterAlone", picking(readersFirst(func(*memory.Lock) bool { return false }))),
 	shared("a writer gets in next to readers", "ReadersTogether DeadReader ReadersOnlyOwn", picking(func(memory.Pick) memory.Pick {
 		return func(l *memory.Lock, queue []driver.Claim, _ int, _ bool) int {
@@ -304,38 +292,28 @@ var sharingMutants = []mutant{
 	})),
 	shared("a downgrade lets nobody in", "Downgrade ReadersLeaveNothing", picking(nobody, adopt)),
 	shared("a lease that was downgraded still writes", "Downgrade", changing(func(c *driver.Claim) { c.Share = 0 }, adopt)),
-	shared("a downgrade ends with the write", "Downgrade", on(adopt, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
+	shared("a downgrade ends with the write", "Downgrade", after(adopt, func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) { l.End(m.c.Token) })
-		return g, err
 	})),
-	shared("a downgrade has the fence before the writer's", "WriterFences", on(adopt, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		g.Fence--
-		return g, err
+	shared("a downgrade has the fence before the writer's", "WriterFences", after(adopt, func(m *move) {
+		m.grant.Fence--
 	})),
-	shared("readers have no fence", "WriterFences", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
+	shared("readers have no fence", "WriterFences", after(acquire, func(m *move) {
 		if m.c.Share == memory.Reading {
-			g.Fence = 0
+			m.grant.Fence = 0
 		}
-		return g, err
 	})),
-	shared("the first reader has the last writer's fence", "WriterFences", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
+	shared("the first reader has the last writer's fence", "WriterFences", after(acquire, func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) {
-			if m.c.Share == memory.Reading && len(l.Holds) == 1 && err == nil {
-				g.Fence--
+			if m.c.Share == memory.Reading && len(l.Holds) == 1 && m.err == nil {
+				m.grant.Fence--
 			}
 		})
-		return g, err
 	})),
-	shared("a reader's fence is ahead of the next writer's", "WriterFences", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
+	shared("a reader's fence is ahead of the next writer's", "WriterFences", after(acquire, func(m *move) {
 		if m.c.Share == memory.Reading {
-			g.Fence += 1e9 // µs: the next writer comes sooner
+			m.grant.Fence += 1e9 // µs: the next writer comes sooner
 		}
-		return g, err
 	})),
 	sharedApart("lets a writer wait for itself", "WithinItself", nil,
 		func(held, asked int32) bool { return asked == memory.Reading && held != memory.Reading }),

@@ -103,6 +103,17 @@ func onEach(f fault, ops ...memory.Op) faults {
 	return all
 }
 
+// after has f change what the correct lock has answered.
+func after(op memory.Op, f func(m *move)) faults { return afterEach(f, op) }
+
+func afterEach(f func(m *move), ops ...memory.Op) faults {
+	return onEach(func(m *move) (driver.Grant, error) {
+		m.grant, m.err = m.rightly()
+		f(m)
+		return m.grant, m.err
+	}, ops...)
+}
+
 // onEnd is a fault of whatever ends a hold.
 func onEnd(f func(m *move) error) faults {
 	return onEach(func(m *move) (driver.Grant, error) { return driver.Grant{}, f(m) }, ends...)
@@ -135,6 +146,9 @@ type move struct {
 	hears   func(driver.Notification) // watch
 	stop    func()                    // watch: the answer, as is info
 	info    strategy.Info             // inspect
+
+	grant driver.Grant // the answer: see after
+	err   error
 }
 
 // rightly meets the request as the correct lock does.

@@ -131,40 +131,26 @@ var commonMutants = []mutant{
 		}
 		return m.right()
 	})),
-	lock("every undo succeeds at once", "LateRequestUndone", onEnd(func(m *move) error {
-		err := m.right()
-		if m.op == memory.OpUndo {
-			err = nil
-		}
-		return err
-	})),
+	lock("every undo succeeds at once", "LateRequestUndone", after(memory.OpUndo, func(m *move) { m.err = nil })),
 	lock("leaves in the queue what is undone", "ForgedGrant", onEnd(func(m *move) error {
 		if m.op == memory.OpUndo {
 			m.c.Line = ""
 		}
 		return m.right()
 	})),
-	lock("calls a broken key lost", "WrongType", onEnd(func(m *move) error {
-		err := m.right()
-		if errors.Is(err, strategy.ErrRefused) {
-			err = m.lost("")
+	lock("calls a broken key lost", "WrongType", afterEach(func(m *move) {
+		if errors.Is(m.err, strategy.ErrRefused) {
+			m.err = m.lost("")
 		}
-		return err
-	})),
-	lock("renews after the release", "RenewalStops", onEnd(func(m *move) error {
-		err := m.right()
+	}, ends...)),
+	lock("renews after the release", "RenewalStops", afterEach(func(m *move) {
 		time.AfterFunc(5*time.Millisecond, func() { m.Extend(context.Background(), m.c) })
-		return err
-	})),
+	}, ends...)),
 	lock("leaves a goroutine for each release", "NoGoroutines", onEnd(func(m *move) error {
 		go time.Sleep(time.Hour)
 		return m.right()
 	})),
-	lock("makes a successor the holder for a TTL", "DeadSuccessor", onEnd(func(m *move) error {
-		err := m.right()
-		m.count()
-		return err
-	})),
+	lock("makes a successor the holder for a TTL", "DeadSuccessor", afterEach((*move).count, ends...)),
 	lock("makes a waiter the holder that does not listen", "UnsubscribedWaiter", onEnd(func(m *move) error {
 		var unsubscribed []driver.Claim
 		m.Requeue(m.c.Key, func(queue []driver.Claim, listens func(driver.Claim) bool, held bool) []driver.Claim {
@@ -213,10 +199,8 @@ var commonMutants = []mutant{
 		m.Gate("PEXPIRE", m.count)
 		return g, nil
 	})),
-	lock("counts a renewal from its reply", "DeadlineFromRequest", on(extend, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		g.Start = time.Now()
-		return g, err
+	lock("counts a renewal from its reply", "DeadlineFromRequest", after(extend, func(m *move) {
+		m.grant.Start = time.Now()
 	})),
 	lock("extend adds up", "ExtendRestarts", on(extend, func(m *move) (driver.Grant, error) {
 		info, _ := m.Server.Inspect(m.ctx, m.c)
@@ -236,7 +220,7 @@ var commonMutants = []mutant{
 		}
 		return m.rightly()
 	})),
-	lock("never admits a loss", "ForgedGrant LossNoticed ExtendOnlyOwn ExtendNeverRecreates", on(extend, admitNoLoss)),
+	lock("never admits a loss", "ForgedGrant LossNoticed ExtendOnlyOwn ExtendNeverRecreates", after(extend, admitNoLoss)),
 	lockOf("renews nothing any more once a lock was lost", "RenewsAfterLoss", func() faults {
 		var lost atomic.Bool
 		return on(extend, func(m *move) (driver.Grant, error) {
@@ -254,20 +238,16 @@ var commonMutants = []mutant{
 		m.Gate("SET PX", func() { m.Set(m.c, time.Now().Add(time.Hour)) })
 		return driver.Grant{}, memory.Unsent()
 	})),
-	lock("renews the fence as well", "FenceKept", on(extend, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		g.Fence += 1000
-		return g, err
+	lock("renews the fence as well", "FenceKept", after(extend, func(m *move) {
+		m.grant.Fence += 1000
 	})),
 	{"extend revives an expired row", []string{"LateExtension"}, func() Subject {
 		var rows sync.Map // the last token, by key; also of an expired lock
 		m := &memory.Server{}
-		s := spoilt(m, "revives", on(acquire, func(m *move) (driver.Grant, error) {
-			g, err := m.rightly()
-			if err == nil {
+		s := spoilt(m, "revives", after(acquire, func(m *move) {
+			if m.err == nil {
 				rows.Store(m.c.Key, m.c.Token)
 			}
-			return g, err
 		}).and(on(extend, func(m *move) (g driver.Grant, err error) {
 			forgetDue(&m.c) // the answer is waited for
 			m.Gate("UPDATE", func() {
@@ -315,10 +295,8 @@ var commonMutants = []mutant{
 		m.op, m.c.Token = extend, m.from
 		return m.rightly()
 	})),
-	lock("hands the fence on with the token", "FenceRises", on(adopt, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		g.Fence-- // as it was
-		return g, err
+	lock("hands the fence on with the token", "FenceRises", after(adopt, func(m *move) {
+		m.grant.Fence-- // as it was
 	})),
 
 	lock("does not report that a watch broke", "BrokenWatch", onNews(func(n driver.Notification, hears func(driver.Notification)) {
@@ -328,7 +306,7 @@ var commonMutants = []mutant{
 	})),
 	lock("tells nobody of releases", "WokenByRelease WokenByNotification NoMissedRelease FirstComeFirstServed WaitersAreCheap",
 		onNews(func(driver.Notification, func(driver.Notification)) {})),
-	lock("leaves its subscriptions", "LeavesNothing", on(watch, staySubscribed)),
+	lock("leaves its subscriptions", "LeavesNothing", after(watch, staySubscribed)),
 	lock("listens only later than it says", "NoMissedRelease", on(watch, func(m *move) (g driver.Grant, err error) {
 		ready := make(chan func(), 1)
 		time.AfterFunc(30*time.Millisecond, func() {
@@ -347,13 +325,11 @@ var commonMutants = []mutant{
 		return onNews(func(n driver.Notification, hears func(driver.Notification)) {
 			next.Store(max(next.Load(), int64(n.Next)))
 			hears(n)
-		}).and(on(acquire, func(m *move) (driver.Grant, error) {
-			g, err := m.rightly()
+		}).and(after(acquire, func(m *move) {
 			var held *strategy.HeldError
-			if errors.As(err, &held) {
+			if errors.As(m.err, &held) {
 				held.TTL = max(held.TTL, time.Duration(next.Load()))
 			}
-			return g, err
 		}))
 	}),
 	lock("reserves one fence and says that it has many", "HandedOn", on(acquire, func(m *move) (driver.Grant, error) {
@@ -374,12 +350,10 @@ var commonMutants = []mutant{
 		}
 		return g, err
 	})),
-	lock("inspects with its own TTL", "Inspect", on(inspect, func(m *move) (driver.Grant, error) {
-		err := m.right()
+	lock("inspects with its own TTL", "Inspect", after(inspect, func(m *move) {
 		if m.info.Held {
 			m.info.TTL = -1
 		}
-		return driver.Grant{}, err
 	})),
 	lock("inspects by force", "Inspect", on(inspect, func(m *move) (driver.Grant, error) {
 		defer m.Evict(m.ctx, m.c.Key)
@@ -416,26 +390,20 @@ var commonMutants = []mutant{
 		})
 		return g, err
 	})),
-	lock("makes a holder of a claim that asks again", "ForgedGrant", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if m.c.Repeated && errors.Is(err, strategy.ErrHeld) {
-			return driver.Grant{Fence: 1}, nil
+	lock("makes a holder of a claim that asks again", "ForgedGrant", after(acquire, func(m *move) {
+		if m.c.Repeated && errors.Is(m.err, strategy.ErrHeld) {
+			m.grant, m.err = driver.Grant{Fence: 1}, nil
 		}
-		return g, err
 	})),
-	lock("the loser makes the lock last longer", "FailedTryChangesNothing", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if errors.Is(err, strategy.ErrHeld) {
+	lock("the loser makes the lock last longer", "FailedTryChangesNothing", after(acquire, func(m *move) {
+		if errors.Is(m.err, strategy.ErrHeld) {
 			m.count()
 		}
-		return g, err
 	})),
-	lock("the loser leaves its token", "FailedTryChangesNothing", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if errors.Is(err, strategy.ErrHeld) {
+	lock("the loser leaves its token", "FailedTryChangesNothing", after(acquire, func(m *move) {
+		if errors.Is(m.err, strategy.ErrHeld) {
 			m.Set(m.c, m.until()) // GETSET
 		}
-		return g, err
 	})),
 	lock("sets, then sets the expiry", "NoDeadlock", on(acquire, func(m *move) (g driver.Grant, err error) {
 		m.Gate("SETNX", func() {
@@ -450,13 +418,11 @@ var commonMutants = []mutant{
 		}
 		return g, err
 	})),
-	lock("says that locks are held for hours", "WokenAtExpiry", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
+	lock("says that locks are held for hours", "WokenAtExpiry", after(acquire, func(m *move) {
 		var held *strategy.HeldError
-		if errors.As(err, &held) {
+		if errors.As(m.err, &held) {
 			held.TTL = time.Hour
 		}
-		return g, err
 	})),
 	lock("keeps what it granted to those who had gone", "CancelRacesGrant", on(acquire, func(m *move) (driver.Grant, error) {
 		ctx := m.ctx
@@ -468,12 +434,10 @@ var commonMutants = []mutant{
 		}
 		return g, err
 	})),
-	lock("calls a broken key held", "WrongType", on(acquire, func(m *move) (driver.Grant, error) {
-		g, err := m.rightly()
-		if errors.Is(err, strategy.ErrRefused) {
-			err = m.held("")
+	lock("calls a broken key held", "WrongType", after(acquire, func(m *move) {
+		if errors.Is(m.err, strategy.ErrRefused) {
+			m.err = m.held("")
 		}
-		return g, err
 	})),
 	lock("does not issue fences, and says it does", "FenceRises FenceKept FenceOrders",
 		onEach(func(m *move) (driver.Grant, error) { return driver.Grant{}, m.right() }, acquire, extend)),
@@ -568,20 +532,14 @@ func onNews(f func(n driver.Notification, hears func(driver.Notification))) faul
 }
 
 // admitNoLoss takes a loss for an extension.
-func admitNoLoss(m *move) (driver.Grant, error) {
-	g, err := m.rightly()
-	if errors.Is(err, strategy.ErrLost) {
-		err = nil
+func admitNoLoss(m *move) {
+	if errors.Is(m.err, strategy.ErrLost) {
+		m.err = nil
 	}
-	return g, err
 }
 
 // staySubscribed goes on listening.
-func staySubscribed(m *move) (driver.Grant, error) {
-	err := m.right()
-	m.stop = func() {}
-	return driver.Grant{}, err
-}
+func staySubscribed(m *move) { m.stop = func() {} }
 
 // lookThen looks whether the lock is free, and takes it in a second request.
 func lookThen(take fault) faults {
