@@ -51,11 +51,10 @@ var reentryMutants = []mutant{
 			}
 		})
 	}),
-	owned("any name gets in", "ReentryByOwner ReentryAfterLoss", on(acquire, func(m *move) (driver.Grant, error) {
+	owned("any name gets in", "ReentryByOwner ReentryAfterLoss", before(acquire, func(m *move) {
 		if m.c.Owner != m.c.Token {
 			m.Change(m.c.Key, func(l *memory.Lock) { m.c.Owner = l.Owner })
 		}
-		return m.rightly()
 	})),
 	owned("holder is called by its token", "ReentryByOwner", after(acquire, func(m *move) {
 		var held *strategy.HeldError
@@ -63,11 +62,10 @@ var reentryMutants = []mutant{
 			held.Holder = m.holder()
 		}
 	})),
-	owned("all who have no name are one", "ReentryUnnamed", on(acquire, func(m *move) (driver.Grant, error) {
+	owned("all who have no name are one", "ReentryUnnamed", before(acquire, func(m *move) {
 		if m.c.Owner == m.c.Token {
 			m.c.Owner = "nobody"
 		}
-		return m.rightly()
 	})),
 	owned("counts holders, not holds", "ReentryCount", after(inspect, func(m *move) {
 		m.info.Holds = min(m.info.Holds, 1)
@@ -107,25 +105,18 @@ var reentryMutants = []mutant{
 				return driver.Grant{}, nil
 			}
 			return m.rightly()
-		}).and(onEnd(func(m *move) error {
+		}).and(beforeEach(func(m *move) {
 			stopped.Store(m.c.Key+m.c.Owner, true)
-			return m.right()
-		}))
+		}, ends...))
 	}),
 	owned("tells of inner releases", "ReentryWakes", afterEach(func(m *move) {
 		m.Tell(m.c.Key, driver.Notification{Holder: m.c.Owner})
 	}, ends...)),
-	owned("an operator ends one hold", "ReentryForce", onEnd(func(m *move) error {
-		if m.op == memory.OpForceRelease {
-			m.op = memory.OpRelease
-		}
-		return m.right()
+	owned("an operator ends one hold", "ReentryForce", before(memory.OpForceRelease, func(m *move) {
+		m.op = memory.OpRelease
 	})),
-	owned("an operator ends a later tenure", "ReentryForce", onEnd(func(m *move) error {
-		if m.op == memory.OpForceRelease {
-			m.Change(m.c.Key, func(l *memory.Lock) { m.c.Grant.Fence = l.Fence })
-		}
-		return m.right()
+	owned("an operator ends a later tenure", "ReentryForce", before(memory.OpForceRelease, func(m *move) {
+		m.Change(m.c.Key, func(l *memory.Lock) { m.c.Grant.Fence = l.Fence })
 	})),
 	owned("who adopts one hold takes all", "ReentryAdopt", adoptedBy(func(c driver.Claim, _ string) string { return c.Owner })),
 	owned("who adopts the only hold stays a guest", "ReentryAdopt", adoptedBy(func(_ driver.Claim, before string) string { return before })),

@@ -139,7 +139,7 @@ var sharingMutants = []mutant{
 			return correct(l, queue, permits, wrote)
 		}
 	})),
-	shared("looks who holds, then takes", "PermitsUnderContention ReadersAndWriters", on(acquire, func(m *move) (driver.Grant, error) {
+	shared("looks who holds, then takes", "PermitsUnderContention ReadersAndWriters", before(acquire, func(m *move) {
 		looked := &memory.Lock{}
 		m.Change(m.c.Key, func(l *memory.Lock) { looked.Holds = slices.Clone(l.Holds) })
 		<-time.After(time.Millisecond) // others look meanwhile
@@ -147,7 +147,6 @@ var sharingMutants = []mutant{
 		m.Next = func(_ *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 			return correct(looked, queue, permits, wrote)
 		}
-		return m.rightly()
 	})),
 	shared("numbers of permits are ignored", "SeveralPermits TooManyPermits",
 		changing(func(c *driver.Claim) { c.Share = min(c.Share, 1) }, acquire)),
@@ -163,7 +162,7 @@ var sharingMutants = []mutant{
 			m.rightly()
 		}
 	})),
-	shared("a release of several gives one back", "SeveralPermits PermitsApart PermitsLeaveNothing", onEnd(func(m *move) error {
+	shared("a release of several gives one back", "SeveralPermits PermitsApart PermitsLeaveNothing", beforeEach(func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) {
 			if h := l.Hold(m.c.Token); h != nil && h.Share > 1 {
 				rest := *h
@@ -171,8 +170,7 @@ var sharingMutants = []mutant{
 				l.Holds = append(l.Holds, rest)
 			}
 		})
-		return m.right()
-	})),
+	}, ends...)),
 	shared("calls it held when too many are asked for", "TooManyPermits TooManyNow", after(acquire, func(m *move) {
 		if errors.Is(m.err, strategy.ErrRefused) {
 			m.err = m.held("")
@@ -188,31 +186,24 @@ var sharingMutants = []mutant{
 	})),
 	shared("serves last the waiter for permits that came first", "PermitsInOrder", picking(last)),
 	shared("a release serves waiters out of order", "ManyPermitsNotOvertaken", picking(anybody, ends...)),
-	shared("grants newcomers a share next to the holders", "ManyPermitsNotOvertaken WriterNotStarved", on(acquire, func(m *move) (driver.Grant, error) {
+	shared("grants newcomers a share next to the holders", "ManyPermitsNotOvertaken WriterNotStarved", before(acquire, func(m *move) {
 		m.Next = itself(m.Next, m.c)
-		return m.rightly()
 	})),
-	shared("a waiter that gives up leaves those behind it waiting", "ManyPermitsGiveUp WriterGivesUp", onEnd(func(m *move) error {
-		if m.op == memory.OpUndo {
-			m.Next = nobody(m.Next)
-		}
-		return m.right()
+	shared("a waiter that gives up leaves those behind it waiting", "ManyPermitsGiveUp WriterGivesUp", before(memory.OpUndo, func(m *move) {
+		m.Next = nobody(m.Next)
 	})),
 	shared("more permits serve nobody", "PermitsRaised", picking(nobody, permits)),
-	shared("fewer permits take some away", "PermitsLowered", on(permits, func(m *move) (driver.Grant, error) {
+	shared("fewer permits take some away", "PermitsLowered", before(permits, func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) { l.Holds = l.Holds[:min(m.permits, len(l.Holds))] })
-		return m.rightly()
 	})),
-	shared("fewer permits count for nothing", "PermitsLowered TooManyNow", on(permits, func(m *move) (driver.Grant, error) {
+	shared("fewer permits count for nothing", "PermitsLowered TooManyNow", before(permits, func(m *move) {
 		m.permits = max(m.permits, m.Permits)
-		return m.rightly()
 	})),
-	shared("a process's own number counts, too", "PermitsForAll", on(acquire, func(m *move) (driver.Grant, error) {
+	shared("a process's own number counts, too", "PermitsForAll", before(acquire, func(m *move) {
 		correct := m.Next
 		m.Next = func(l *memory.Lock, queue []driver.Claim, permits int, wrote bool) int {
 			return correct(l, queue, min(permits, m.Permits), wrote)
 		}
-		return m.rightly()
 	})),
 	shared("zero does not take the number back", "PermitsForAll", on(permits, func(m *move) (g driver.Grant, err error) {
 		if m.permits != 0 {
@@ -228,26 +219,23 @@ var sharingMutants = []mutant{
 			m.Change(m.c.Key, func(l *memory.Lock) { l.Holds = l.Holds[1:] })
 		}
 	}, ends...)),
-	shared("a late renewal is another holder's", "PermitsOnlyOwn ReadersOnlyOwn", on(extend, func(m *move) (driver.Grant, error) {
+	shared("a late renewal is another holder's", "PermitsOnlyOwn ReadersOnlyOwn", before(extend, func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) {
 			if l.Hold(m.c.Token) == nil {
 				m.c.Token = l.Holds[0].Token
 			}
 		})
-		return m.rightly()
 	})),
-	shared("a release ends the oldest hold", "PermitsApart", onEnd(func(m *move) error {
+	shared("a release ends the oldest hold", "PermitsApart", beforeEach(func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) { m.c.Token = l.Holds[0].Token })
-		return m.right()
-	})),
-	shared("a release ends all holds", "PermitsBound PermitsApart PermitsLowered ReadersTogether", onEnd(func(m *move) error {
+	}, ends...)),
+	shared("a release ends all holds", "PermitsBound PermitsApart PermitsLowered ReadersTogether", beforeEach(func(m *move) {
 		m.Change(m.c.Key, func(l *memory.Lock) {
 			if l.Hold(m.c.Token) != nil {
 				l.Holds = []memory.Hold{*l.Hold(m.c.Token)}
 			}
 		})
-		return m.right()
-	})),
+	}, ends...)),
 	shared("several holders have one fence", "PermitFences WriterFences", after(acquire, func(m *move) {
 		m.grant.Fence = min(m.grant.Fence, 1)
 	})),

@@ -103,6 +103,16 @@ func onEach(f fault, ops ...memory.Op) faults {
 	return all
 }
 
+// before has f change what the correct lock is asked.
+func before(op memory.Op, f func(m *move)) faults { return beforeEach(f, op) }
+
+func beforeEach(f func(m *move), ops ...memory.Op) faults {
+	return onEach(func(m *move) (driver.Grant, error) {
+		f(m)
+		return m.rightly()
+	}, ops...)
+}
+
 // after has f change what the correct lock has answered.
 func after(op memory.Op, f func(m *move)) faults { return afterEach(f, op) }
 
@@ -121,10 +131,7 @@ func onEnd(f func(m *move) error) faults {
 
 // changing makes requests with claims that f has changed.
 func changing(f func(c *driver.Claim), ops ...memory.Op) faults {
-	return onEach(func(m *move) (driver.Grant, error) {
-		f(&m.c)
-		return m.rightly()
-	}, ops...)
+	return beforeEach(func(m *move) { f(&m.c) }, ops...)
 }
 
 func (a faults) and(b faults) faults {

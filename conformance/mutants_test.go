@@ -125,19 +125,11 @@ var commonMutants = []mutant{
 			return m.right()
 		}))
 	}),
-	lock("an operator releases any holder", "ForceRelease", onEnd(func(m *move) error {
-		if m.op == memory.OpForceRelease {
-			return m.Evict(m.ctx, m.c.Key)
-		}
-		return m.right()
+	lock("an operator releases any holder", "ForceRelease", on(memory.OpForceRelease, func(m *move) (g driver.Grant, err error) {
+		return g, m.Evict(m.ctx, m.c.Key)
 	})),
 	lock("every undo succeeds at once", "LateRequestUndone", after(memory.OpUndo, func(m *move) { m.err = nil })),
-	lock("leaves in the queue what is undone", "ForgedGrant", onEnd(func(m *move) error {
-		if m.op == memory.OpUndo {
-			m.c.Line = ""
-		}
-		return m.right()
-	})),
+	lock("leaves in the queue what is undone", "ForgedGrant", before(memory.OpUndo, func(m *move) { m.c.Line = "" })),
 	lock("calls a broken key lost", "WrongType", afterEach(func(m *move) {
 		if errors.Is(m.err, strategy.ErrRefused) {
 			m.err = m.lost("")
@@ -146,10 +138,9 @@ var commonMutants = []mutant{
 	lock("renews after the release", "RenewalStops", afterEach(func(m *move) {
 		time.AfterFunc(5*time.Millisecond, func() { m.Extend(context.Background(), m.c) })
 	}, ends...)),
-	lock("leaves a goroutine for each release", "NoGoroutines", onEnd(func(m *move) error {
+	lock("leaves a goroutine for each release", "NoGoroutines", beforeEach(func(m *move) {
 		go time.Sleep(time.Hour)
-		return m.right()
-	})),
+	}, ends...)),
 	lock("makes a successor the holder for a TTL", "DeadSuccessor", afterEach((*move).count, ends...)),
 	lock("makes a waiter the holder that does not listen", "UnsubscribedWaiter", onEnd(func(m *move) error {
 		var unsubscribed []driver.Claim
@@ -178,11 +169,10 @@ var commonMutants = []mutant{
 		return m.rightly()
 	}, memory.OpRelease, memory.OpUndo, memory.OpPass)),
 
-	lock("forgets the token on extend", "ExtendOnlyOwn", on(extend, func(m *move) (driver.Grant, error) {
+	lock("forgets the token on extend", "ExtendOnlyOwn", before(extend, func(m *move) {
 		if holder := m.holder(); holder != "" {
 			m.c.Token = holder
 		}
-		return m.rightly()
 	})),
 	lock("extends, then compares", "FailedTryChangesNothing", on(extend, func(m *move) (g driver.Grant, err error) {
 		if m.count(); m.holder() != m.c.Token {
@@ -510,10 +500,9 @@ var clockMutants = []mutant{
 		return on(acquire, func(m *move) (driver.Grant, error) {
 			released.Delete(m.c.Key)
 			return look[acquire](m)
-		}).and(onEnd(func(m *move) error {
+		}).and(beforeEach(func(m *move) {
 			released.Store(m.c.Key, true)
-			return m.right()
-		}))
+		}, ends...))
 	}),
 }
 
