@@ -24,12 +24,7 @@ import (
 // url is redis://localhost:6379 in your program; here it is the tests' server.
 var url string
 
-func TestMain(m *testing.M) {
-	if fencing.Child() { // of a test in pause_test.go
-		return
-	}
-	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
-}
+func TestMain(m *testing.M) { redistest.Main(m, func(s *redistest.Server) { url = s.URL() }) }
 
 // Read and write with the fence, and stop when it is stale.
 func Example() {
