@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/fairqueue"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -26,7 +29,7 @@ import (
 // of the pool. The others connect alike.
 func smoke(t *testing.T, pool *redis.Pool) {
 	t.Helper()
-	for _, v := range oneServer() {
+	for _, v := range subjects.All() {
 		if v.Name != "fairqueue" && v.Name != "setnxgetset-watch" {
 			continue
 		}
@@ -54,67 +57,48 @@ func smoke(t *testing.T, pool *redis.Pool) {
 	}
 }
 
-// files writes PEM files, and returns their paths.
-func files(t *testing.T, contents ...[]byte) []string {
-	t.Helper()
-	dir, paths := t.TempDir(), []string(nil)
-	for i, b := range contents {
-		paths = append(paths, filepath.Join(dir, string(rune('a'+i))+".pem"))
-		if err := os.WriteFile(paths[i], b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return paths
-}
-
 func authority(t *testing.T) *redistest.Authority {
 	t.Helper()
 	a, err := redistest.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return a
 }
 
-// issued are the files of an authority's certificate, and of one that it has issued.
-func issued(t *testing.T, trusted, issuer *redistest.Authority, ends time.Time) (ca, cert, key string) {
+// files are in PEM: an authority, and a certificate that it or another has issued.
+type files struct{ ca, cert, key string }
+
+func issued(t *testing.T, trusted, issuer *redistest.Authority, ends time.Time) files {
 	t.Helper()
-	c, k, err := issuer.Issue("client", ends)
-	if err != nil {
-		t.Fatal(err)
+	cert, key, err := issuer.Issue("client", ends)
+	redistest.Must(t, err)
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		redistest.Must(t, os.WriteFile(path, text, 0o600))
+		return path
 	}
-	p := files(t, trusted.PEM, c, k)
-	return p[0], p[1], p[2]
+	return files{write("ca.pem", trusted.PEM), write("cert.pem", cert), write("key.pem", key)}
 }
 
-func options(t *testing.T, ca, cert, key string) []redis.DialOption {
+// options are those of TLS, and more.
+func (f files) options(t *testing.T, more ...redis.DialOption) []redis.DialOption {
 	t.Helper()
-	o, err := TLS(ca, cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
+	o, err := TLS(f.ca, f.cert, f.key)
+	redistest.Must(t, err)
+	return append(o, more...)
 }
 
-// unsent checks that nobody gets a lock over the pool, and that the error says why.
+// unsent checks that nobody gets a lock over the pool, and that the error says why, in one of these words.
 func unsent(t *testing.T, pool *redis.Pool, why ...string) {
 	t.Helper()
 	locks, err := fairqueue.New(redigonode.New(pooled(t, pool)), strategy.Options{TTL: time.Minute, OpTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer locks.Close()
 	_, err = locks.NewLock("a").TryAcquire(t.Context())
-	if !isUnsent(err) || isUnknown(err) {
-		t.Errorf("TryAcquire() = %v, want ErrUnsent", err)
-		return
+	says := func(words string) bool { return strings.Contains(err.Error(), words) }
+	if !isUnsent(err) || isUnknown(err) || !slices.ContainsFunc(why, says) {
+		t.Errorf("TryAcquire() = %v, want ErrUnsent, and one of %q in it", err, why)
 	}
-	for _, w := range why {
-		if strings.Contains(err.Error(), w) {
-			return
-		}
-	}
-	t.Errorf("TryAcquire() = %v, want one of %q in it", err, why)
 }
 
 // TestTLS: locks over TLS with a client certificate, and what is said when that is wrong.
@@ -122,78 +106,57 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	ours, others := authority(t), authority(t)
 	s, addr := redistest.OwnTLS(t, ours, redistest.Config{User: "app", Password: "secret"})
-	user := []redis.DialOption{redis.DialUsername("app"), redis.DialPassword("secret")}
-	connect := func(tls []redis.DialOption) *redis.Pool { return Pool("tcp", addr, append(tls, user...)...) }
-	ca, cert, key := issued(t, ours, ours, time.Time{})
+	_, port, err := net.SplitHostPort(addr)
+	redistest.Must(t, err)
+	name, secret := redis.DialUsername("app"), redis.DialPassword("secret")
+	good := issued(t, ours, ours, time.Time{})
+	bare := files{ca: good.ca}
+	with := func(f files) *redis.Pool { return Pool("tcp", addr, f.options(t, name, secret)...) }
 
-	t.Run("conformance", func(t *testing.T) { smoke(t, pooled(t, connect(options(t, ca, cert, key)))) })
+	t.Run("conformance", func(t *testing.T) { smoke(t, pooled(t, with(good))) })
+	for what, c := range map[string]struct {
+		pool *redis.Pool
+		why  []string
+	}{
+		"a certificate of others":       {with(issued(t, ours, others, time.Time{})), []string{"unknown certificate authority", "bad certificate"}},
+		"a certificate that has ended":  {with(issued(t, ours, ours, time.Now().Add(-time.Hour))), []string{"expired certificate"}},
+		"a server of others":            {with(issued(t, others, ours, time.Time{})), []string{"certificate signed by unknown authority"}},
+		"a server of another name":      {Pool("tcp", "127.0.0.2:"+port, good.options(t)...), []string{"not 127.0.0.2", "connection refused"}},
+		"TLS where the server has none": {Pool("tcp", s.Addr(), good.options(t)...), []string{"tls: ", "timeout", "deadline", "EOF"}},
+		"none where the server has TLS": {Pool("tcp", addr, name, secret), []string{"EOF", "connection reset", "invalid", "unexpected"}},
+		"a wrong password":              {Pool("tcp", addr, good.options(t, name, redis.DialPassword("s3cr3t"))...), []string{"WRONGPASS"}},
+	} {
+		t.Run(what, func(t *testing.T) { unsent(t, c.pool, c.why...) })
+	}
 	t.Run("no client certificate", func(t *testing.T) {
 		for range 20 { // the server's word comes after the dial, and must not be lost
-			unsent(t, connect(options(t, ca, "", "")), "certificate required", "handshake failure")
-			unsent(t, Pool("tcp", addr, options(t, ca, "", "")...), "certificate required", "handshake failure") // without AUTH
+			unsent(t, with(bare), "certificate required", "handshake failure")
+			unsent(t, Pool("tcp", addr, bare.options(t)...), "certificate required", "handshake failure") // without AUTH
 		}
-	})
-	t.Run("a certificate of others", func(t *testing.T) {
-		_, cert, key := issued(t, ours, others, time.Time{})
-		unsent(t, connect(options(t, ca, cert, key)), "unknown certificate authority", "bad certificate")
-	})
-	t.Run("a certificate that has ended", func(t *testing.T) {
-		_, cert, key := issued(t, ours, ours, time.Now().Add(-time.Hour))
-		unsent(t, connect(options(t, ca, cert, key)), "expired certificate")
-	})
-	t.Run("a server of others", func(t *testing.T) {
-		ca, cert, key := issued(t, others, ours, time.Time{})
-		unsent(t, connect(options(t, ca, cert, key)), "certificate signed by unknown authority")
-	})
-	t.Run("a server of another name", func(t *testing.T) {
-		_, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unsent(t, Pool("tcp", "127.0.0.2:"+port, options(t, ca, cert, key)...), "not 127.0.0.2", "connection refused")
-	})
-	t.Run("TLS where the server has none", func(t *testing.T) {
-		unsent(t, Pool("tcp", s.Addr(), options(t, ca, cert, key)...), "tls: ", "timeout", "deadline", "EOF")
-	})
-	t.Run("none where the server has TLS", func(t *testing.T) {
-		unsent(t, Pool("tcp", addr, user...), "EOF", "connection reset", "invalid", "unexpected")
-	})
-	t.Run("a wrong password", func(t *testing.T) {
-		unsent(t, Pool("tcp", addr, append(options(t, ca, cert, key), redis.DialUsername("app"), redis.DialPassword("s3cr3t"))...), "WRONGPASS")
 	})
 	t.Run("renewed while connected", func(t *testing.T) {
-		_, newCert, newKey := issued(t, ours, others, time.Time{})
-		pool := pooled(t, connect(options(t, ca, cert, key)))
-		copyFile(t, cert, newCert)
-		copyFile(t, key, newKey)
+		pool, renewed := pooled(t, with(good)), issued(t, ours, others, time.Time{})
+		redistest.Must(t, errors.Join(os.Rename(renewed.cert, good.cert), os.Rename(renewed.key, good.key)))
 		unsent(t, pool, "unknown certificate authority", "bad certificate") // each dial reads the files
 	})
-}
-
-func copyFile(t *testing.T, to, from string) {
-	t.Helper()
-	b, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, b, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestBadFiles: what cannot be read is said before anything is dialled.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	a := authority(t)
-	ca, cert, key := issued(t, a, a, time.Time{})
-	for _, c := range []struct{ ca, cert, key, want string }{
-		{"/nowhere.pem", cert, key, "/nowhere.pem"},
-		{key, cert, key, "no certificate in PEM"},
-		{ca, "/nowhere.pem", key, "/nowhere.pem"},
-		{ca, cert, ca, "private key"},
+	good := issued(t, a, a, time.Time{})
+	for _, c := range []struct {
+		files
+		want string
+	}{
+		{files{"/nowhere.pem", good.cert, good.key}, "/nowhere.pem"},
+		{files{good.key, good.cert, good.key}, "no certificate in PEM"},
+		{files{good.ca, "/nowhere.pem", good.key}, "/nowhere.pem"},
+		{files{good.ca, good.cert, good.ca}, "private key"},
 	} {
 		if _, err := TLS(c.ca, c.cert, c.key); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("TLS(%s, %s, %s) = %v, want an error with %q", c.ca, c.cert, c.key, err, c.want)
+			t.Errorf("TLS of %+v = %v, want an error with %q", c.files, err, c.want)
 		}
 	}
 }
@@ -204,18 +167,11 @@ func TestSocket(t *testing.T) {
 	s, path := redistest.OwnSocket(t, "redis of ours.sock", redistest.Config{})
 	t.Run("conformance", func(t *testing.T) { smoke(t, pooled(t, Pool("unix", path))) })
 	unsent(t, Pool("unix", path+".not"), "no such file")
-	pool := Pool("unix", path)
-	locks, err := fairqueue.New(redigonode.New(pooled(t, pool)), strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks, err := fairqueue.New(redigonode.New(pooled(t, Pool("unix", path))), strategy.Options{})
+	redistest.Must(t, err)
 	defer locks.Close()
-	if err := locks.Check(t.Context()); err != nil {
-		t.Errorf("Check() = %v, want nil", err)
-	}
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, locks.Check(t.Context()))
+	redistest.Must(t, s.Kill(t.Context()))
 	unsent(t, Pool("unix", path), "connection refused")
 }
 
@@ -223,29 +179,35 @@ func TestSocket(t *testing.T) {
 func TestSentinelErrors(t *testing.T) {
 	t.Parallel()
 	const nobody = "127.0.0.1:1"
-	noSentinel := answering(t, "-ERR unknown command 'SENTINEL'\r\n")
-	master := answering(t, "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")
+	says := func(reply string) string {
+		return nodetest.NewServer(t, func(c *nodetest.Conn, _ []string) { c.Say("%s", reply) }).Addr
+	}
+	names := func(addr string) string { // a Sentinel that names this master
+		host, port, err := net.SplitHostPort(addr)
+		redistest.Must(t, err)
+		return nodetest.NewServer(t, func(c *nodetest.Conn, _ []string) {
+			c.Say("*2\r\n")
+			c.Bulk(host)
+			c.Bulk(port)
+		}).Addr
+	}
+	noSentinel := says("-ERR unknown command 'SENTINEL'\r\n")
 	for _, c := range []struct {
-		sentinel Sentinel
-		want     []string
+		addrs, want []string
 	}{
-		{Sentinel{Master: "locks"}, []string{"no Sentinel leads to a master"}},
-		{Sentinel{Master: "locks", Addrs: []string{nobody, noSentinel}}, []string{"locks at Sentinel " + nobody, "refused", "unknown command"}},
-		{Sentinel{Master: "locks", Addrs: []string{answering(t, "*-1\r\n")}}, []string{"it knows no master of that name"}},
-		{Sentinel{Master: "locks", Addrs: []string{answering(t, "*1\r\n$1\r\na\r\n")}}, []string{"not host and port"}},
-		{Sentinel{Master: "locks", Addrs: []string{answering(t, "*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n")}}, []string{nobody, "refused"}},
-		{Sentinel{Master: "locks", Addrs: []string{answering(t, naming(t, answering(t, "*1\r\n$5\r\nslave\r\n")))}}, []string{"it is no master"}},
-		{Sentinel{Master: "locks", Addrs: []string{answering(t, naming(t, answering(t, "*0\r\n")))}}, []string{"it is no master"}},
-		{Sentinel{Master: "locks", Addrs: []string{answering(t, naming(t, answering(t, "-NOPERM no ROLE\r\n")))}}, []string{"NOPERM no ROLE"}},
+		{nil, []string{"no Sentinel leads to a master"}},
+		{[]string{nobody, noSentinel}, []string{"locks at Sentinel " + nobody, "refused", "unknown command"}},
+		{[]string{says("*-1\r\n")}, []string{"it knows no master of that name"}},
+		{[]string{says("*1\r\n$1\r\na\r\n")}, []string{"not host and port"}},
+		{[]string{names(nobody)}, []string{nobody, "refused"}},
+		{[]string{names(says("*1\r\n$5\r\nslave\r\n"))}, []string{"it is no master"}},
+		{[]string{names(says("*0\r\n"))}, []string{"it is no master"}},
+		{[]string{names(says("-NOPERM no ROLE\r\n"))}, []string{"NOPERM no ROLE"}},
 	} {
-		_, err := c.sentinel.Dial(t.Context())
-		if err == nil {
-			t.Errorf("Dial by %v = nil, want an error with %q", c.sentinel.Addrs, c.want)
-			continue
-		}
-		for _, w := range c.want {
-			if !strings.Contains(err.Error(), w) {
-				t.Errorf("Dial by %v = %v, want %q in it", c.sentinel.Addrs, err, w)
+		_, err := Sentinel{Master: "locks", Addrs: c.addrs}.Dial(t.Context())
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Dial by %v = %v, want %q in it", c.addrs, err, want)
 			}
 		}
 	}
@@ -255,52 +217,7 @@ func TestSentinelErrors(t *testing.T) {
 		t.Errorf("Dial = %v, want the context's error", err)
 	}
 	// The next Sentinel is asked.
-	good := Sentinel{Master: "locks", Addrs: []string{nobody, answering(t, naming(t, master))}}
-	c, err := good.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, err := Sentinel{Master: "locks", Addrs: []string{nobody, names(says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"))}}.Dial(t.Context())
+	redistest.Must(t, err)
 	c.Close()
-}
-
-// naming is a Sentinel's answer.
-func naming(t *testing.T, addr string) string {
-	t.Helper()
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "*2\r\n$" + size(host) + "\r\n" + host + "\r\n$" + size(port) + "\r\n" + port + "\r\n"
-}
-
-func size(s string) string { return string(rune('0'+len(s)/10)) + string(rune('0'+len(s)%10)) }
-
-// answering listens on an address, and says the same to whatever is asked.
-func answering(t *testing.T, text string) (addr string) {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for buf := make([]byte, 1024); ; {
-					if _, err := c.Read(buf); err != nil {
-						return
-					}
-					if _, err := c.Write([]byte(text)); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
 }

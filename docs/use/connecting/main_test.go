@@ -6,12 +6,10 @@ import (
 	"errors"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -25,9 +23,6 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// patience is for what a busy machine may delay.
-const patience = 60 * time.Second
-
 // pooled ends a pool with the test.
 func pooled(t *testing.T, p *redis.Pool) *redis.Pool {
 	t.Helper()
@@ -36,16 +31,5 @@ func pooled(t *testing.T, p *redis.Pool) *redis.Pool {
 }
 
 func isHeld(err error) bool    { return errors.Is(err, strategy.ErrHeld) }
-func isLost(err error) bool    { return errors.Is(err, strategy.ErrLost) }
 func isUnsent(err error) bool  { return errors.Is(err, strategy.ErrUnsent) }
 func isUnknown(err error) bool { return errors.Is(err, strategy.ErrUnknown) }
-
-// try asks for a lock until nothing but an answer comes of it: it is taken, or held.
-func try(t *testing.T, s strategy.Strategy, name string) (lease strategy.Lease, err error) {
-	t.Helper()
-	verdict.Eventually(t, "an answer about the lock "+name, func() bool {
-		lease, err = s.NewLock(name).TryAcquire(t.Context())
-		return err == nil || isHeld(err)
-	})
-	return lease, err
-}
