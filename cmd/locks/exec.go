@@ -206,7 +206,7 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if err := cmd.ParseFlags(args[1:]); err != nil { // those between the name and the command
-		return explainFlag(cmd, err)
+		return err
 	}
 	if help, _ := cmd.Flags().GetBool("help"); help {
 		return pflag.ErrHelp

@@ -14,6 +14,7 @@ func parts(exit, more string) map[string]string {
 }
 
 const (
+	helpName   = "help"
 	helpWidth  = "95" // columns
 	serversUse = "servers"
 
@@ -88,10 +89,7 @@ argument it lists both. It never asks a server.`,
    2  there is no such command, and no such topic`, ""),
 		Args: atMostOne("command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			about, rest, err := cmd.Root().Find(args)
-			if err == nil {
-				err = aCommand(cmd.Root(), rest)
-			}
+			about, _, err := cmd.Root().Find(args)
 			if err != nil {
 				return err
 			}
@@ -100,8 +98,10 @@ argument it lists both. It never asks a server.`,
 			return about.Help()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				names = namesOf(cmd.Root())
+			for _, c := range cmd.Root().Commands() {
+				if len(args) == 0 && (c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand()) {
+					names = append(names, c.Name())
+				}
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},

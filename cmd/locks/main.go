@@ -55,13 +55,10 @@ what runs on them. There are several algorithms for a lock: --strategy names one
    2  it did not understand: the flags or arguments are wrong
   69  the servers do not answer, or refuse
    …  128 + n if signal n ended it, so 130 for Ctrl-C; exec and release have more`, ""),
-		Args: aCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpTemplate("{{.UsageString}}")
-	root.SetFlagErrorFunc(explainFlag)
-	root.Flags().VarPF(&helpFlag{root: root}, helpName, "h", "help for locks").NoOptDefVal = "true"
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(),
 		bootstrapCommand(), scriptCommand(), manCommand(), serversTopic())
