@@ -13,12 +13,15 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/contract"
+	"github.com/lockstrategies/locks/internal/testkit/enginetest"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/multilock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 const name = "invoice/42"
+
+var is = enginetest.Is
 
 func acquire(t *testing.T, s strategy.Strategy) strategy.Lease {
 	t.Helper()
@@ -29,11 +32,17 @@ func acquire(t *testing.T, s strategy.Strategy) strategy.Lease {
 	return lease
 }
 
+func ownKey(name string) string { return "mine:{" + name + "}" }
+
+// try is the error of an attempt.
+func try(t *testing.T, s strategy.Strategy) error {
+	_, err := s.NewLock(name).TryAcquire(t.Context())
+	return err
+}
+
 func release(t *testing.T, lease strategy.Lease) {
 	t.Helper()
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	is(t, "Release", lease.Release(t.Context()))
 }
 
 // A strict is a testing.TB that keeps its failures, and runs its cleanups when it ends.
@@ -99,9 +108,7 @@ func TestHold(t *testing.T) {
 		release(t, lease)
 		locks.Hold(name)
 		free() // the first one, again: the second holds on
-		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("TryAcquire during a second Hold = %v, want ErrHeld", err)
-		}
+		is(t, "TryAcquire during a second Hold", try(t, locks), strategy.ErrHeld)
 	})
 }
 
@@ -118,38 +125,34 @@ func TestLoseOfHold(t *testing.T) {
 func TestLose(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	leases := map[string]func(locks *lockstest.Locks) (strategy.Lease, error){
-		"TryAcquire": func(l *lockstest.Locks) (strategy.Lease, error) { return l.NewLock(name).TryAcquire(ctx) },
-		"Acquire":    func(l *lockstest.Locks) (strategy.Lease, error) { return l.NewLock(name).Acquire(ctx) },
-		"Adopt": func(l *lockstest.Locks) (strategy.Lease, error) {
+	for how, take := range map[string]func(t *testing.T, l *lockstest.Locks) strategy.Lease{
+		"TryAcquire": func(t *testing.T, l *lockstest.Locks) strategy.Lease { return acquire(t, l) },
+		"Acquire": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
+			lease, err := l.NewLock(name).Acquire(ctx)
+			is(t, "Acquire", err)
+			return lease
+		},
+		"Adopt": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
 			token, err := acquire(t, l).Detach()
-			if err != nil {
-				return nil, err
-			}
-			return l.Adopt(ctx, name, token)
+			is(t, "Detach", err)
+			lease, err := l.Adopt(ctx, name, token)
+			is(t, "Adopt", err)
+			return lease
 		},
-		"another process": func(l *lockstest.Locks) (strategy.Lease, error) {
-			return l.Process(strategy.Options{}).NewLock(name).TryAcquire(ctx)
+		"another process": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
+			return acquire(t, l.Process(strategy.Options{}))
 		},
-		"a key of its own": func(l *lockstest.Locks) (strategy.Lease, error) {
-			s, err := l.With(func(o *strategy.Options) { o.Key = func(name string) string { return "mine:{" + name + "}" } })
-			if err != nil {
-				return nil, err
-			}
-			return s.NewLock(name).TryAcquire(ctx)
+		"a key of its own": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
+			s, err := l.With(func(o *strategy.Options) { o.Key = ownKey })
+			is(t, "With", err)
+			return acquire(t, s)
 		},
-	}
-	for how, take := range leases {
+	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			locks := lockstest.New(t)
-			lease, err := take(locks)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.KeepAlive(0); err != nil {
-				t.Fatal(err)
-			}
+			lease := take(t, locks)
+			is(t, "KeepAlive", lease.KeepAlive(0))
 			work, cancel := lease.Context(ctx)
 			defer cancel()
 			lost := lease.Lost()
@@ -174,15 +177,10 @@ func TestLoseAfterOthers(t *testing.T) {
 		"others ask": func(t *testing.T, l *lockstest.Locks) strategy.Lease {
 			lease := acquire(t, l)
 			for _, s := range []strategy.Strategy{l, l.Process(strategy.Options{})} {
-				if _, err := s.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-					t.Errorf("TryAcquire = %v, want ErrHeld", err)
-				}
-				if err := strategy.DoWithin(t.Context(), s.NewLock(name), time.Second, nil); !errors.Is(err, strategy.ErrHeld) {
-					t.Errorf("DoWithin = %v, want ErrHeld", err)
-				}
-				if _, err := s.Adopt(t.Context(), name, "another"); !errors.Is(err, strategy.ErrLost) {
-					t.Errorf("Adopt = %v, want ErrLost", err)
-				}
+				is(t, "TryAcquire", try(t, s), strategy.ErrHeld)
+				is(t, "DoWithin", strategy.DoWithin(t.Context(), s.NewLock(name), time.Second, nil), strategy.ErrHeld)
+				_, err := s.Adopt(t.Context(), name, "another")
+				is(t, "Adopt", err, strategy.ErrLost)
 			}
 			return lease
 		},
@@ -199,12 +197,8 @@ func TestLoseAfterOthers(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
-			if err := release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := (<-next).Release(t.Context()); err != nil { // to the second, without a request
-				t.Error(err)
-			}
+			is(t, "release", release(t.Context()))
+			is(t, "Release", (<-next).Release(t.Context())) // to the second, without a request
 			return <-next
 		},
 	} {
@@ -213,9 +207,7 @@ func TestLoseAfterOthers(t *testing.T) {
 				locks := lockstest.New(t)
 				lease := hold(t, locks)
 				locks.Lose(name)
-				if !errors.Is(lease.Err(), strategy.ErrLost) {
-					t.Errorf("Err = %v, want ErrLost", lease.Err())
-				}
+				is(t, "Err", lease.Err(), strategy.ErrLost)
 			})
 		})
 	}
@@ -226,23 +218,17 @@ func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
 		release(t, acquire(t, locks))
-		elsewhere := locks.Process(strategy.Options{Key: func(name string) string { return "mine:{" + name + "}" }})
+		elsewhere := locks.Process(strategy.Options{Key: ownKey})
 		release(t, acquire(t, elsewhere))
 		free := locks.Hold(name)
-		if _, err := elsewhere.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("TryAcquire under the key of its own = %v, want ErrHeld", err)
-		}
+		is(t, "TryAcquire under the key of its own", try(t, elsewhere), strategy.ErrHeld)
 		free()
 		lease := acquire(t, elsewhere)
 		locks.Lose(name)
-		if !errors.Is(lease.Err(), strategy.ErrLost) {
-			t.Errorf("Err = %v, want ErrLost", lease.Err())
-		}
+		is(t, "Err", lease.Err(), strategy.ErrLost)
 		release(t, acquire(t, locks))
 		locks.Hold(name)
-		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("TryAcquire under the usual key = %v, want ErrHeld", err)
-		}
+		is(t, "TryAcquire under the usual key", try(t, locks), strategy.ErrHeld)
 	})
 }
 
@@ -252,27 +238,21 @@ func TestLeftHeld(t *testing.T) {
 		"the release is lost": func(t *testing.T, l *lockstest.Locks) {
 			lease := acquire(t, l)
 			l.Fail(lockstest.Unreachable)
-			if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
-				t.Errorf("Release = %v, want ErrUnsent", err)
-			}
+			is(t, "Release", lease.Release(t.Context()), strategy.ErrUnsent)
 		},
 		"it is detached, and was lost before": func(t *testing.T, l *lockstest.Locks) {
 			acquire(t, l)
 			l.Lose(name)
-			if _, err := acquire(t, l).Detach(); err != nil {
-				t.Error(err)
-			}
+			_, err := acquire(t, l).Detach()
+			is(t, "Detach", err)
 		},
 		"it is detached": func(t *testing.T, l *lockstest.Locks) {
-			if _, err := acquire(t, l).Detach(); err != nil {
-				t.Error(err)
-			}
+			_, err := acquire(t, l).Detach()
+			is(t, "Detach", err)
 		},
 		"a semaphore has asked for it, in vain": func(t *testing.T, l *lockstest.Locks) {
 			acquire(t, l)
-			if _, err := l.Semaphore(2, strategy.Options{}).NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrRefused) {
-				t.Errorf("TryAcquire of permits of a lock of one holder = %v, want ErrRefused", err)
-			}
+			is(t, "TryAcquire of permits of a lock of one holder", try(t, l.Semaphore(2, strategy.Options{})), strategy.ErrRefused)
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -292,9 +272,7 @@ func TestLoseLetsAWaiterIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
 		first := acquire(t, locks)
-		if err := first.KeepAlive(0); err != nil {
-			t.Fatal(err)
-		}
+		is(t, "KeepAlive", first.KeepAlive(0))
 		time.AfterFunc(time.Minute, func() { locks.Lose(name) })
 		begin := time.Now()
 		next, err := locks.Process(strategy.Options{}).NewLock(name).Acquire(t.Context())
@@ -302,9 +280,7 @@ func TestLoseLetsAWaiterIn(t *testing.T) {
 			t.Fatalf("Acquire of a waiter = %v after %v, want the lock after 1m", err, took)
 		}
 		synctest.Wait() // Lose returns
-		if !errors.Is(first.Err(), strategy.ErrLost) {
-			t.Errorf("Err of the first = %v, want ErrLost", first.Err())
-		}
+		is(t, "Err of the first", first.Err(), strategy.ErrLost)
 		release(t, next)
 	})
 }
@@ -318,9 +294,7 @@ func TestSemaphore(t *testing.T) {
 		first := acquire(t, ours)
 		time.Sleep(time.Second)
 		second, err := others.NewMultiPermitLock(name, 2).Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		is(t, "Acquire", err)
 		err = strategy.DoWithin(t.Context(), ours.NewLock(name), 2*time.Second, func(context.Context, strategy.Lease) error { return nil })
 		if !errors.Is(err, strategy.ErrHeld) {
 			t.Errorf("DoWithin of a semaphore that is full = %v, want ErrHeld", err)
@@ -335,24 +309,16 @@ func TestSemaphore(t *testing.T) {
 		}
 		synctest.Wait() // DoWithin has left the queue, in the background
 		locks.FailNext(lockstest.Unreachable)
-		if _, err := ours.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnsent) {
-			t.Errorf("TryAcquire = %v, want ErrUnsent", err)
-		}
-		if err := ours.SetPermits(t.Context(), name, 5); err != nil {
-			t.Error(err)
-		}
+		is(t, "TryAcquire", try(t, ours), strategy.ErrUnsent)
+		is(t, "SetPermits", ours.SetPermits(t.Context(), name, 5))
 		if _, err := ours.With(func(o *strategy.Options) { o.TTL = -1 }); err == nil {
 			t.Error("With a negative TTL = nil, want an error")
 		}
 		changed, err := ours.With(func(o *strategy.Options) { o.Label = "changed" })
-		if err != nil {
-			t.Fatal(err)
-		}
+		is(t, "With", err)
 		again := changed.(strategy.Semaphore).NewMultiPermitLock(name, 3)
 		lease, err := again.TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		is(t, "TryAcquire", err)
 		release(t, second)
 		locks.AssertFree()
 		tb.want(t, `lock "invoice/42" is still held by`)
@@ -368,17 +334,11 @@ func TestLoseAll(t *testing.T) {
 	t.Parallel()
 	locks := lockstest.New(t)
 	both, err := multilock.New(locks.NewLock("a"), locks.NewLock("b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	is(t, "New", err)
 	lease, err := both.TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is(t, "TryAcquire", err)
 	locks.Lose("b")
-	if !errors.Is(lease.Err(), strategy.ErrLost) {
-		t.Errorf("Err = %v, want ErrLost", lease.Err())
-	}
+	is(t, "Err", lease.Err(), strategy.ErrLost)
 	lease.Release(t.Context()) //nolint:errcheck // it is lost; this releases a
 }
 
@@ -387,9 +347,7 @@ func TestAdvance(t *testing.T) {
 		locks := lockstest.New(t)
 		paused := acquire(t, locks)
 		locks.Advance(9 * time.Second)
-		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("TryAcquire within the TTL of 10s = %v, want ErrHeld", err)
-		}
+		is(t, "TryAcquire within the TTL of 10s", try(t, locks), strategy.ErrHeld)
 		locks.Advance(time.Second + time.Millisecond) // the server keeps the lock in the millisecond in which its TTL ends
 		next := acquire(t, locks.Process(strategy.Options{}))
 		before, _ := paused.Fence()
@@ -397,14 +355,10 @@ func TestAdvance(t *testing.T) {
 		if paused.Err() != nil || after <= before {
 			t.Errorf("the paused holder has %v, and fence %d; the next holder has fence %d, want nil and a greater one", paused.Err(), before, after)
 		}
-		if err := paused.Extend(t.Context()); !errors.Is(err, strategy.ErrLost) {
-			t.Errorf("Extend by the paused holder = %v, want ErrLost", err)
-		}
+		is(t, "Extend by the paused holder", paused.Extend(t.Context()), strategy.ErrLost)
 		locks.Advance(-time.Minute) // set back: it is held for longer by that
 		time.Sleep(time.Minute)
-		if _, err := locks.Process(strategy.Options{}).NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("TryAcquire within the minute = %v, want ErrHeld", err)
-		}
+		is(t, "TryAcquire within the minute", try(t, locks.Process(strategy.Options{})), strategy.ErrHeld)
 		locks.Advance(10*time.Second + time.Millisecond)
 		release(t, acquire(t, locks))
 	})
@@ -452,21 +406,21 @@ func TestScript(t *testing.T) {
 		locks.Fail(lockstest.Refuse("LOADING"))
 		locks.FailNext(lockstest.Unreachable, nil)
 		locks.FailNext(lockstest.Refuse("READONLY"))
-		try := func(want string) {
+		fails := func(want string) {
 			t.Helper()
 			_, err := locks.Process(strategy.Options{}).NewLock(name).TryAcquire(t.Context())
 			if got := fmt.Sprint(err); !strings.HasSuffix(got, want) {
 				t.Errorf("TryAcquire = %v, want %s", err, want)
 			}
 		}
-		try("unreachable")
+		fails("unreachable")
 		lease := acquire(t, locks)
-		try("READONLY")
-		try("LOADING")
-		try("LOADING")
+		fails("READONLY")
+		fails("LOADING")
+		fails("LOADING")
 		locks.FailNext(lockstest.Unreachable)
 		locks.Fail(lockstest.Refuse("OOM")) // takes back what was to come next
-		try("OOM")
+		fails("OOM")
 		locks.FailNext(lockstest.Unreachable)
 		locks.Fail(nil) // takes back both
 		release(t, lease)
@@ -475,11 +429,11 @@ func TestScript(t *testing.T) {
 		locks.Hold(name)
 		locks.AssertFree()
 		locks.Lose(name)
-		try("unreachable")
+		fails("unreachable")
 		acquire(t, locks)
 		locks.FailNext(lockstest.Unreachable) // not for the question by which the holder learns of its loss
 		locks.Lose(name)
-		try("unreachable")
+		fails("unreachable")
 
 		free := locks.Hold(name)
 		locks.FailNext(lockstest.LostReply) // also of a refusal
@@ -489,9 +443,7 @@ func TestScript(t *testing.T) {
 		synctest.Wait() // the engine undoes what there is
 		free()
 		locks.FailNext(lockstest.LostReply)
-		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
-			t.Errorf("TryAcquire = %v, want ErrUnknown", err)
-		}
+		is(t, "TryAcquire", try(t, locks), strategy.ErrUnknown)
 		synctest.Wait() // the engine undoes the grant
 		locks.AssertFree()
 	})
@@ -506,9 +458,7 @@ func TestFailsNoMore(t *testing.T) {
 		for range 100 {
 			locks.FailNext(lockstest.Unreachable)
 		}
-		if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
-			t.Errorf("TryAcquire = %v, want ErrUnknown", err)
-		}
+		is(t, "TryAcquire", try(t, locks), strategy.ErrUnknown)
 		tb.end()
 		tb.want(t)
 	})
@@ -519,18 +469,12 @@ func TestFailsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := lockstest.New(t)
 		lease := acquire(t, locks)
-		if err := lease.KeepAlive(0); err != nil {
-			t.Fatal(err)
-		}
+		is(t, "KeepAlive", lease.KeepAlive(0))
 		locks.Fail(lockstest.Unreachable)
 		time.Sleep(6 * time.Second)
-		if err := lease.RenewalErr(); !errors.Is(err, strategy.ErrUnsent) {
-			t.Errorf("RenewalErr = %v, want ErrUnsent", err)
-		}
+		is(t, "RenewalErr", lease.RenewalErr(), strategy.ErrUnsent)
 		time.Sleep(4*time.Second - time.Millisecond)
-		if !errors.Is(lease.Err(), strategy.ErrLost) {
-			t.Errorf("Err = %v, want ErrLost at the deadline", lease.Err())
-		}
+		is(t, "Err", lease.Err(), strategy.ErrLost)
 		locks.AssertFree() // the server keeps the lock for two milliseconds more
 		time.Sleep(2 * time.Millisecond)
 		locks.Hold(name)()
@@ -550,9 +494,8 @@ func TestMistakes(t *testing.T) {
 	tb.errs = nil
 	locks.Hold("b")
 	locks.Hold("b")()
-	if _, err := locks.NewLock("b").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("TryAcquire = %v, want that the first Hold holds on", err)
-	}
+	_, err := locks.NewLock("b").TryAcquire(t.Context())
+	is(t, "TryAcquire next to the first Hold", err, strategy.ErrHeld)
 	tb.want(t, `Hold("b"): lock "b": held by "…000001:lockstest.Hold" for 2`)
 	tb.want(t, "allowed is a lock that is free")
 
@@ -560,9 +503,7 @@ func TestMistakes(t *testing.T) {
 	labelled := locks.Process(strategy.Options{Label: "shop"})
 	leased := acquire(t, labelled)
 	another, err := locks.NewLock("a").TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is(t, "TryAcquire", err)
 	locks.AssertFree() // b is held by Hold alone
 	tb.want(t, `lock "a" is still held by`, `lock "invoice/42" is still held by`)
 
@@ -576,9 +517,7 @@ func TestMistakes(t *testing.T) {
 
 	tb.errs = nil
 	elsewhere, err := locks.With(func(o *strategy.Options) { o.Key = func(name string) string { return "other:" + name } })
-	if err != nil {
-		t.Fatal(err)
-	}
+	is(t, "With", err)
 	release(t, acquire(t, elsewhere))
 	locks.AssertFree() // the name has had another key since, and its lock there is free
 	tb.want(t, `lock "invoice/42" is still held by`)
@@ -587,12 +526,8 @@ func TestMistakes(t *testing.T) {
 	tb.end() // nothing released it
 	tb.want(t, `lock "invoice/42" is still held by`)
 
-	if err := leased.KeepAlive(0); !errors.Is(err, strategy.ErrClosed) {
-		t.Errorf("KeepAlive after the test = %v, want ErrClosed: the end of a test closes all processes", err)
-	}
-	if _, err := locks.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrClosed) {
-		t.Errorf("TryAcquire after the test = %v, want ErrClosed", err)
-	}
+	is(t, "KeepAlive after the test", leased.KeepAlive(0), strategy.ErrClosed)
+	is(t, "TryAcquire after the test", try(t, locks), strategy.ErrClosed)
 	tb.end() // after a failure the locks that are held are no news
 	tb.want(t, `lock "invoice/42" is still held by`)
 }
