@@ -31,7 +31,6 @@ type fake struct {
 	n         int64
 	forgot    bool          // its counter remembers nothing
 	down      bool          // refuses connections
-	refuses   bool          // every script
 	hangs     time.Duration // until it answers
 	lost      []func()      // requests that hang: their caller may be gone
 	unordered bool
@@ -112,9 +111,6 @@ func (f *fake) Eval(ctx context.Context, due time.Time, s *driver.Script, _ []st
 	defer f.mu.Unlock()
 	if f.down || ctx.Err() != nil { // a client sends nothing for a caller who has gone
 		return nil, f.fail(strategy.ErrUnsent)
-	}
-	if f.refuses {
-		return nil, f.fail(strategy.ErrRefused)
 	}
 	if f.hangs > 0 {
 		f.lost = append(f.lost, func() { f.serve(s.Name(), args) })

@@ -1,8 +1,10 @@
-// Tests that the model breaks and holds as docs/learn/model.md says, and that its names are those of package redlock.
+// Tests that the model breaks and holds as docs/learn/model.md says, that the rules of fences do, and that the names are those of
+// package redlock.
 package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"os"
 	"regexp"
@@ -79,6 +81,37 @@ func TestEachRuleCounts(t *testing.T) {
 				t.Errorf("the page does not suggest %s", c.flags)
 			}
 			t.Log(finding(history, states))
+		})
+	}
+}
+
+//go:embed fences.pml
+var fences string
+
+// TestFenceRules: fences rise by the rules, and with each rule that was rejected they do not.
+func TestFenceRules(t *testing.T) {
+	for _, c := range []struct {
+		name, flags string
+		breaks      bool
+	}{
+		{"one phase", "-DPHASES=1", true},
+		{"write-back though another has the key", "-DCOMPARES=0", true},
+		{"write-back", "", false},
+		{"losses, silence counts as zero", "-DLOSSES=1 -DHEALS=0", true},
+		{"losses, healed by any write-back", "-DLOSSES=1 -DHEALS=1", true},
+		{"losses, healed after a success", "-DLOSSES=1", false},
+		{"counters expire some time after they are set", "-DEXPIRES=2", true},
+		{"counters expire by their number", "-DEXPIRES=1", false},
+		{"blocks, of which the first number is noted", "-DMORE=1 -DNOTES=0", true},
+		{"blocks", "-DMORE=1", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			history, states := mustCheck(t, fences, c.flags)
+			t.Log(finding(history, states))
+			if c.breaks != (len(history) > 0) {
+				t.Errorf("broken: %v, want %v", !c.breaks, c.breaks)
+			}
 		})
 	}
 }
