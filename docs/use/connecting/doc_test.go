@@ -1,6 +1,6 @@
 package connecting
 
-// That the pages quote their code from files that are compiled, and that what docs/run/operating.md has redis-cli run says
+// Tests that the pages quote their code from files that are compiled, and that redis-cli says, as docs/run/operating.md has it,
 // whether a server of redlock votes.
 
 import (

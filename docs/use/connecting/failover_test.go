@@ -1,7 +1,6 @@
 package connecting
 
-// Locks behind real Sentinels, before and after fail-overs. What becomes of each strategy's locks then is in
-// docs/learn/faults.md, and its tests are those of lab/faults.
+// Tests locks behind real Sentinels, before and after fail-overs. lab/faults plays fail-overs on each strategy.
 
 import (
 	"context"
