@@ -15,9 +15,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -43,14 +43,8 @@ const (
 )
 
 func TestScripts(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	if !tellsRun(s) {
-		t.Skip("NOT PROVEN: what the scripts do on a server that says who it is")
-	}
+	s, n := realServer(t, "what the scripts do on a server that says who it is")
 	checksACL := !strings.HasPrefix(version(t, s), "6.")
-
-	n := redigonode.New(s.Pool())
-	defer n.Close()
 
 	fastpath := driver.NewScript("fastpath", fastpathLua+"return 'slow'") // what comes after it in acquire takes longer
 	for _, c := range []struct {
@@ -263,12 +257,7 @@ end}, {__index = server})
 // TestOpens: a server votes from the very millisecond in which the longest TTL has passed. Its clock shows
 // the same time always.
 func TestOpens(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	if !tellsRun(s) {
-		t.Skip("NOT PROVEN: the millisecond in which the guard opens")
-	}
-	n := redigonode.New(s.Pool())
-	defer n.Close()
+	s, n := realServer(t, "the millisecond in which the guard opens")
 	for source, c := range map[string]struct{ call, votes, waits string }{
 		guardLua + voteLua + acquireLua:               {"L G | mine 600000 600000", "1", "[guard empty 1 10m]"},
 		fastpathLua + guardLua + voteLua + acquireLua: {"L G | mine 600000 600000", "1", "[guard empty 1 10m]"},
@@ -289,12 +278,7 @@ func TestOpens(t *testing.T) {
 
 // TestNoInfo: the guard of a server that does not support INFO knows that it is new, and nothing more.
 func TestNoInfo(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	if !tellsRun(s) {
-		t.Skip("NOT PROVEN: what the guard does without INFO")
-	}
-	n := redigonode.New(s.Pool())
-	defer n.Close()
+	s, n := realServer(t, "what the guard does without INFO")
 	script := driver.NewScript("noinfo", changed("pcall", "INFO", "{err = 'ERR INFO is not supported'}")+guardLua+checkLua)
 	for before, want := range map[string]string{
 		"DEL G": "[unasked empty 10m 10m]",
@@ -308,8 +292,15 @@ func TestNoInfo(t *testing.T) {
 	}
 }
 
-// tellsRun says of a server that it is not an embedded one.
-func tellsRun(s *redistest.Server) bool { return !strings.Contains(s.Version(), "not known") }
+// realServer is none that is embedded, which does not say who it is.
+func realServer(t *testing.T, notProven string) (*redistest.Server, driver.Node) {
+	t.Helper()
+	s := redistest.Own(t, redistest.Config{})
+	if strings.Contains(s.Version(), "not known") {
+		t.Skip("NOT PROVEN: " + notProven)
+	}
+	return s, locktest.NodeOn(t, s.Pool())
+}
 
 func version(t *testing.T, s *redistest.Server) string {
 	_, after, _ := strings.Cut(string(redistest.Do(t, s, "INFO", "server").([]byte)), "redis_version:")
