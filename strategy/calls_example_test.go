@@ -14,45 +14,34 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// open stands for fairqueue.New and its siblings.
-func open(o strategy.Options) strategy.Strategy {
-	locks, err := engine.New(new(lockstest.Memory), o)
+// open stands for fairqueue.New and its siblings, and openOn, too: on a server that the example sees.
+func open(o strategy.Options) strategy.Strategy { return openOn(new(lockstest.Memory), o) }
+
+func openOn(server *lockstest.Memory, o strategy.Options) strategy.Strategy {
+	locks, err := engine.New(server, o)
 	if err != nil {
 		log.Fatal(err)
 	}
 	return locks
 }
 
-// ctx bounds the wait. It does not bound the hold. If ctx ends the wait, the error matches ErrHeld, too,
-// once an attempt was answered.
-func ExampleLock_Acquire() {
-	locks := open(strategy.Options{})
-	defer locks.Close()
-	lock := locks.NewLock("report")
-	first, err := lock.Acquire(context.Background())
+// hold stands for TryAcquire of a lock that is free.
+func hold(lock strategy.Lock) strategy.Lease {
+	lease, err := lock.TryAcquire(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer first.Release(context.Background())
-
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	_, err = lock.Acquire(ctx)
-	fmt.Println("the wait is over:", errors.Is(err, context.DeadlineExceeded))
-	// Output: the wait is over: true
+	return lease
 }
 
 // TryAcquire does not wait. Its error says how long the holder can still have the lock.
 func ExampleLock_TryAcquire() {
 	locks := open(strategy.Options{TTL: 10 * time.Second})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	defer lease.Release(context.Background())
 
-	_, err = locks.NewLock("report").TryAcquire(context.Background())
+	_, err := locks.NewLock("report").TryAcquire(context.Background())
 	var held *strategy.HeldError
 	if errors.As(err, &held) {
 		fmt.Println(held.Name, "is held for up to", held.TTL.Round(time.Second))
@@ -86,10 +75,7 @@ func ExampleDoWithin() {
 func ExampleLease_KeepAlive() {
 	locks := open(strategy.Options{TTL: 10 * time.Second})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	fmt.Println("bound:", lease.KeepAlive(time.Minute))
 	fmt.Println("bound shorter than the TTL:", lease.KeepAlive(time.Second) != nil)
 	fmt.Println("released:", lease.Release(context.Background()))
@@ -103,10 +89,7 @@ func ExampleLease_KeepAlive() {
 func ExampleLease_Context() {
 	locks := open(strategy.Options{})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	ctx, cancel := lease.Context(context.Background())
 	defer cancel()
 	fmt.Println("at work:", ctx.Err() == nil)
@@ -122,10 +105,7 @@ func ExampleLease_Context() {
 func ExampleLease_Extend() {
 	locks := open(strategy.Options{})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	before := lease.Deadline()
 	if err := lease.Extend(context.Background()); err != nil {
 		log.Fatal(err)
@@ -138,10 +118,7 @@ func ExampleLease_Extend() {
 // may hold, so the caller just tries again.
 func ExampleLock_TryAcquire_unknown() {
 	var server lockstest.Memory
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	locks := openOn(&server, strategy.Options{})
 	defer locks.Close()
 	lost := 1 // the reply to one request is lost
 	server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
@@ -152,7 +129,7 @@ func ExampleLock_TryAcquire_unknown() {
 		return lockstest.Unknown()
 	})
 
-	_, err = locks.NewLock("report").TryAcquire(context.Background())
+	_, err := locks.NewLock("report").TryAcquire(context.Background())
 	fmt.Println("unknown:", errors.Is(err, strategy.ErrUnknown))
 	lease, err := locks.NewLock("report").Acquire(context.Background())
 	if err != nil {
@@ -179,10 +156,7 @@ func ExampleStrategy_ForceRelease() {
 	locks := open(strategy.Options{Label: strategy.Holder{Host: "web-1", PID: 42, Label: "nightly"}.String()})
 	defer locks.Close()
 	ctx := context.Background()
-	lease, err := locks.NewLock("report").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 
 	seen, err := locks.Inspect(ctx, "report")
 	if err != nil {
@@ -217,35 +191,16 @@ func ExampleStrategy_With() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	lease, err := slow.NewLock("export").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(slow.NewLock("export"))
 	fmt.Println("valid for more than 50 s:", time.Until(lease.Deadline()) > 50*time.Second)
 	// Output: valid for more than 50 s: true
-}
-
-// The owner that a context names may re-enter, if the strategy is reentrant. Other strategies ignore it.
-func ExampleWithOwner() {
-	locks := open(strategy.Options{})
-	defer locks.Close()
-	ctx := strategy.WithOwner(context.Background(), "order/7")
-	lease, err := locks.NewLock("customer").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(strategy.OwnerFrom(ctx), lease.Owner())
-	// Output: order/7 order/7
 }
 
 // Observe is called with each event: who waited, who got the lock, for how long.
 func ExampleOptions_observe() {
 	locks := open(strategy.Options{Observe: func(e strategy.Event) { fmt.Println(e.Kind, e.Name) }})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	lease.Release(context.Background())
 	// Output:
 	// asked report

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -14,13 +13,10 @@ import (
 // fn's context ends when the lock is lost. context.Cause says why.
 func ExampleDo() {
 	var server lockstest.Memory
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	locks := openOn(&server, strategy.Options{})
 	defer locks.Close()
 
-	err = strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
+	err := strategy.Do(context.Background(), locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
 		server.Evict(ctx, "lock:{invoice/42}") // as an operator might
 		lease.Extend(ctx)                      // finds that; so does the next renewal in the background
 		<-ctx.Done()
@@ -35,10 +31,7 @@ func ExampleDo() {
 // paused past its deadline.
 func ExampleLease_Fence() {
 	var server lockstest.Memory
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	locks := openOn(&server, strategy.Options{})
 	defer locks.Close()
 
 	var greatest uint64 // the store's
@@ -52,15 +45,9 @@ func ExampleLease_Fence() {
 	}
 
 	ctx := context.Background()
-	paused, err := locks.NewLock("report").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	paused := hold(locks.NewLock("report"))
 	server.Evict(ctx, "lock:{report}") // its TTL ran out while it was paused
-	next, err := locks.NewLock("report").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	next := hold(locks.NewLock("report"))
 	fmt.Println("the next holder writes:", write(next))
 	fmt.Println("the paused one wakes up and writes:", write(paused))
 	// Output:
@@ -72,22 +59,13 @@ func ExampleLease_Fence() {
 // between.
 func ExampleStrategy_Adopt() {
 	var server lockstest.Memory
-	here, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	here := openOn(&server, strategy.Options{})
 	defer here.Close()
-	there, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	there := openOn(&server, strategy.Options{})
 	defer there.Close()
 
 	ctx := context.Background()
-	lease, err := here.NewLock("upload").TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(here.NewLock("upload"))
 	token, err := lease.Detach() // send it along with the job
 	if err != nil {
 		log.Fatal(err)

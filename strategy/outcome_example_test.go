@@ -8,25 +8,21 @@ import (
 	"log"
 	"time"
 
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A wait that its deadline ends says both: the lock was held, and the time was over. HeldError names
-// the holder.
-func ExampleLock_Acquire_deadline() {
+// ctx bounds the wait. It does not bound the hold. A wait that its deadline ends says both: the lock was held, and the time was
+// over. HeldError names the holder.
+func ExampleLock_Acquire() {
 	locks := open(strategy.Options{Label: "web-1"})
 	defer locks.Close()
-	first, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	first := hold(locks.NewLock("report"))
 	defer first.Release(context.Background())
 
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	_, err = locks.NewLock("report").Acquire(ctx)
+	_, err := locks.NewLock("report").Acquire(ctx)
 	fmt.Println("held by another:", errors.Is(err, strategy.ErrHeld))
 	fmt.Println("the wait is over:", errors.Is(err, context.DeadlineExceeded))
 	var held *strategy.HeldError
@@ -44,10 +40,7 @@ func ExampleLock_Acquire_deadline() {
 func ExampleLease_KeepAlive_bound() {
 	locks := open(strategy.Options{TTL: 100 * time.Millisecond})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	ctx, cancel := lease.Context(context.Background())
 	defer cancel()
 	if err := lease.KeepAlive(100 * time.Millisecond); err != nil {
@@ -61,15 +54,9 @@ func ExampleLease_KeepAlive_bound() {
 // Lost is for workers that select. Err says why.
 func ExampleLease_Lost() {
 	var server lockstest.Memory
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	locks := openOn(&server, strategy.Options{})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	server.Evict(context.Background(), "lock:{report}") // as an operator might
 	lease.Extend(context.Background())                  // finds that
 	select {
@@ -85,10 +72,7 @@ func ExampleLease_Lost() {
 func ExampleLease_Release() {
 	locks := open(strategy.Options{})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	switch err := lease.Release(context.Background()); {
 	case err == nil:
 		fmt.Println("held until now, and free")
@@ -104,15 +88,9 @@ func ExampleLease_Release() {
 // The engine repeats the release in the background, so nobody waits for the TTL.
 func ExampleLease_Release_unknown() {
 	var server lockstest.Memory
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	locks := openOn(&server, strategy.Options{})
 	defer locks.Close()
-	lease, err := locks.NewLock("report").TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	lease := hold(locks.NewLock("report"))
 	lost := 1 // one release does not arrive
 	server.Intercept(func(_ context.Context, r lockstest.Request, serve func() error) error {
 		if r.Op != lockstest.OpRelease || lost == 0 {
@@ -122,7 +100,7 @@ func ExampleLease_Release_unknown() {
 		return lockstest.Unknown()
 	})
 
-	err = lease.Release(context.Background())
+	err := lease.Release(context.Background())
 	fmt.Println("unknown:", errors.Is(err, strategy.ErrUnknown))
 	fmt.Println("the lease:", lease.Err())
 	next, err := locks.NewLock("report").Acquire(context.Background())
@@ -136,15 +114,12 @@ func ExampleLease_Release_unknown() {
 	// free again, and held by the next: true
 }
 
-// A re-entrant lock is granted to its owner again, and refuses every other owner. Here the server in memory
-// stands for reentrant.New.
-func ExampleWithOwner_reentrant() {
+// The owner that a context names may re-enter, if the strategy is reentrant. Every other owner is refused. Other strategies ignore
+// the owner. Here the server in memory stands for reentrant.New.
+func ExampleWithOwner() {
 	var server lockstest.Memory
 	server.Reentrant = true
-	locks, err := engine.New(&server, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	locks := openOn(&server, strategy.Options{})
 	defer locks.Close()
 	lock := locks.NewLock("customer")
 	order7 := strategy.WithOwner(context.Background(), "order/7")
