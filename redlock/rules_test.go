@@ -1331,25 +1331,7 @@ func TestFenceFails(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	p := saying(5, func(int, string, []any) (any, error) { return int64(1), nil })
 	s, err := engine.New(p, strategy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock := s.NewLock("a")
-	n := testing.AllocsPerRun(500, func() {
-		lease, err := lock.TryAcquire(t.Context())
-		if err == nil {
-			err = lease.Release(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	})
-	if want := 60.0; n > want {
-		t.Errorf("allocations = %v, want %v at most", n, want)
-	}
-	if err := s.Close(); err != nil {
-		t.Errorf("Close() = %v, want nil", err)
-	}
+	locktest.Allocations(t, locktest.Opened(t, s, err), 60)
 }
 
 // The answers that a node may give, in the rounds of Acquire and of Extend.

@@ -315,11 +315,7 @@ func claim(token string) driver.Claim {
 	return driver.Claim{Name: "n", Key: "lock:{n}", Token: token, Owner: token, TTL: 10 * time.Second, Due: time.Now().Add(time.Second)}
 }
 
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, f)
-}
+var bubble = enginetest.Bubble
 
 // heard collects notices.
 type heard struct {
