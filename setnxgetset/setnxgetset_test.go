@@ -1,19 +1,15 @@
-// Each request of each operation, what the stamps mean, and what the loser of a take-over does to the winner.
+// Tests each request of each operation, and what the stamps mean.
 package setnxgetset_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	redigonode "github.com/lockstrategies/locks/clients/redigo"
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/setnxgetset"
 	"github.com/lockstrategies/locks/strategy"
@@ -21,112 +17,9 @@ import (
 
 func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
 
-// TestConformance holds the variants to what every lock must do, and confirms their
-// weaknesses.
+// TestConformance holds the variants to what every lock must do, and confirms their weaknesses: the loser of a GETSET, say, leaves its
+// value (LoserChangesNothing).
 func TestConformance(t *testing.T) { subjects.Run(t, "setnxgetset") }
-
-func open(t *testing.T, s *redistest.Server, o strategy.Options, options ...setnxgetset.Option) strategy.Strategy {
-	t.Helper()
-	locks, err := setnxgetset.New(redigonode.New(s.Pool()), o, options...)
-	return locktest.Opened(t, locks, err)
-}
-
-// A clock can be put forward, so that stamps pass without anybody sleeping.
-type clock struct{ ahead atomic.Int64 }
-
-func (c *clock) now() time.Time             { return time.Now().Add(time.Duration(c.ahead.Load())) }
-func (c *clock) forward(d time.Duration)    { c.ahead.Add(int64(d)) }
-func (c *clock) option() setnxgetset.Option { return setnxgetset.WithClock(c.now) }
-
-// loser opens a contender that, having seen a lock lapsed, lets step happen before it
-// swaps.
-func loser(t *testing.T, s *redistest.Server, o strategy.Options, step func(), options ...setnxgetset.Option) strategy.Strategy {
-	t.Helper()
-	n := redigonode.New(s.Pool())
-	gate := func(request string, send func()) {
-		if strings.HasPrefix(request, "GETSET") {
-			step()
-		}
-		send()
-	}
-	locks, err := setnxgetset.New(conformance.GateNode(n, gate), o, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { locks.Close() })
-	return locks
-}
-
-// TestLoserHidesTheWinner: the loser of a GETSET is refused, but its value stays. The
-// winner's own release says ErrLost though nobody else holds the lock, and the lock
-// stays until the loser's stamp has passed.
-func TestLoserHidesTheWinner(t *testing.T) {
-	s := redistest.Shared(t)
-	var wall clock
-	o := strategy.Options{TTL: time.Minute}
-	a := open(t, s, o, wall.option())
-	name := locktest.Unique(t)
-	locktest.Try(t, a, name) // and dies
-	wall.forward(2 * time.Minute)
-
-	var winner strategy.Lease
-	b := loser(t, s, o, func() { winner = locktest.Try(t, a, name) }, wall.option())
-	_, err := b.NewLock(name).TryAcquire(t.Context())
-	var held *strategy.HeldError
-	if !errors.As(err, &held) || held.Holder != winner.Token() || held.TTL != time.Minute {
-		t.Fatalf("TryAcquire() of the loser = %v, want a HeldError by the winner, for as long as its own stamp says", err)
-	}
-	info, err := a.Inspect(t.Context(), name)
-	if err != nil || !info.Held || info.Token == winner.Token() {
-		t.Errorf("Inspect() = %+v, %v, want held by the loser's token", info, err)
-	}
-	var lost *strategy.LostError
-	if err := winner.Release(t.Context()); !errors.As(err, &lost) || lost.Holder != info.Token {
-		t.Errorf("Release() of the winner = %v, want a LostError that calls the loser the holder", err)
-	}
-	if _, err := a.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-		t.Errorf("TryAcquire() = %v, want ErrHeld: the loser's stamp is ahead, though nobody holds the lock", err)
-	}
-	wall.forward(2 * time.Minute)
-	if err := locktest.Try(t, a, name).Release(t.Context()); err != nil {
-		t.Errorf("Release() = %v, want nil", err)
-	}
-}
-
-// TestLoserCutsTheWinnerShort: the loser's stamp may come before the winner's: where
-// TTLs differ, or when its GETSET was long on its way. Then a third takes the lock while
-// the winner holds it.
-func TestLoserCutsTheWinnerShort(t *testing.T) {
-	s := redistest.Shared(t)
-	for what, c := range map[string]struct {
-		ttl    time.Duration // of the loser; the winner's is an hour
-		onWay  time.Duration
-		passes time.Duration // until the loser's stamp has passed
-	}{
-		"the loser's TTL is shorter":         {ttl: time.Minute, passes: 2 * time.Minute},
-		"the loser's GETSET came with delay": {ttl: time.Hour, onWay: 30 * time.Minute, passes: 40 * time.Minute},
-	} {
-		var wall clock
-		a := open(t, s, strategy.Options{TTL: time.Hour}, wall.option())
-		name := locktest.Unique(t)
-		key := strategy.DefaultKey(name)
-		redistest.Do(t, s, "SET", key, time.Now().Add(-time.Second).UnixMilli())
-		var winner strategy.Lease
-		b := loser(t, s, strategy.Options{TTL: c.ttl}, func() {
-			wall.forward(c.onWay)
-			winner = locktest.Try(t, a, name)
-		}, wall.option())
-		if _, err := b.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Fatalf("%s: TryAcquire() of the loser = %v, want ErrHeld", what, err)
-		}
-		wall.forward(c.passes)
-		third := locktest.Try(t, a, name)
-		if winner.Err() != nil || third.Err() != nil {
-			t.Errorf("%s: winner.Err() = %v, third.Err() = %v, want nil: both hold it", what, winner.Err(), third.Err())
-		}
-		redistest.Do(t, s, "DEL", key)
-	}
-}
 
 func TestNoClock(t *testing.T) {
 	_, err := setnxgetset.New(locktest.OneReply{}, strategy.Options{}, setnxgetset.WithClock(nil))
