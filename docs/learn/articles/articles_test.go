@@ -149,7 +149,7 @@ func shown(reply any, err error) string {
 func judge(t *testing.T, property string, l lines) (result conformance.Result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server := &redis{values: map[string]string{}}
+		server := &redis{}
 		gated := func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
 			return engine.New(stampLock{redis: server, lines: l, gate: g}, o)
 		}

@@ -17,47 +17,27 @@ import (
 )
 
 // redis is as much of a Redis as this lock needs. nil stands for (nil).
-type redis struct {
-	mu     sync.Mutex
-	values map[string]string
-}
+type redis struct{ values sync.Map }
 
 func (r *redis) setnx(key, value string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.values[key]; ok {
+	if _, there := r.values.LoadOrStore(key, value); there {
 		return 0
 	}
-	r.values[key] = value
 	return 1
 }
 
-func (r *redis) get(key string) *string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.value(key)
-}
+func (r *redis) get(key string) *string { return reply(r.values.Load(key)) }
 
-func (r *redis) value(key string) *string {
-	if value, ok := r.values[key]; ok {
-		value = strings.Clone(value) // it comes over the network
-		return &value
+func (r *redis) getset(key, value string) *string { return reply(r.values.Swap(key, value)) }
+
+func (r *redis) del(key string) { r.values.Delete(key) }
+
+func reply(value any, there bool) *string {
+	if !there {
+		return nil
 	}
-	return nil
-}
-
-func (r *redis) getset(key, value string) *string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.value(key)
-	r.values[key] = value
-	return old
-}
-
-func (r *redis) del(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.values, key)
+	text := strings.Clone(value.(string)) // it comes over the network
+	return &text
 }
 
 // lines are those that some article gets wrong.
