@@ -336,8 +336,8 @@ func (c *connection) protect(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	ca, cert, key := orEnv(c.ca, caVar), orEnv(c.cert, certVar), orEnv(c.key, keyVar)
-	c.secure = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: orEnv(c.serverName, nameVar)}
+	ca, cert, key := cmp.Or(c.ca, os.Getenv(caVar)), cmp.Or(c.cert, os.Getenv(certVar)), cmp.Or(c.key, os.Getenv(keyVar))
+	c.secure = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(c.serverName, os.Getenv(nameVar))}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
@@ -361,13 +361,6 @@ func (c *connection) protect(cmd *cobra.Command) error {
 	return nil
 }
 
-func orEnv(flag, name string) string {
-	if flag != "" {
-		return flag
-	}
-	return os.Getenv(name)
-}
-
 // authenticate finds out who we are: what flags say counts more than what an address says,
 // and that more than the environment.
 func (c *connection) authenticate(cmd *cobra.Command) error {
@@ -380,18 +373,8 @@ func (c *connection) authenticate(cmd *cobra.Command) error {
 	}
 	for i := range c.servers {
 		a := &c.servers[i]
-		switch {
-		case c.user != "":
-			a.user = c.user
-		case a.user == "":
-			a.user = os.Getenv(userVar)
-		}
-		switch {
-		case password != "":
-			a.password = password
-		case a.password == "":
-			a.password = os.Getenv(passwordVar)
-		}
+		a.user = cmp.Or(c.user, a.user, os.Getenv(userVar))
+		a.password = cmp.Or(password, a.password, os.Getenv(passwordVar))
 		if a.user != "" && a.password == "" {
 			return fmt.Errorf("there is a user and no password: give --password-file or set %s", passwordVar)
 		}
