@@ -58,7 +58,6 @@ longest TTL that a server knows of.`),
 			})
 		}),
 	}
-	cmd.Flags().SortFlags = false
 	c.strategyFlag(cmd)
 	c.maxTTLFlag(cmd, "the longest that a server knows of")
 	c.flags(cmd)

@@ -139,7 +139,6 @@ func execCommand() *cobra.Command {
 		RunE:        cli.Does(e.run),
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.SetInterspersed(false) // the flags behind the command's name are the command's
 	durationVar(f, &e.ttl, "ttl", "", usualTTL, "how long the servers keep the lock when nobody renews it: a `time` such as 90 (seconds), 90s or 2m")
 	e.maxTTLFlag(cmd, "the longest that exec learns of")

@@ -25,7 +25,6 @@ import (
 type inspection struct {
 	connection
 	json bool
-	name string
 }
 
 func inspectCommand() *cobra.Command {
@@ -52,11 +51,10 @@ have waited long before it got the lock.
 
 A server that evicts keys may forget a lock: inspect warns of it, and with --strict it
 refuses. A replica may not know of a lock: inspect never says what a replica has.`),
-		Args:    exactlyOne("the lock's name"),
-		PreRunE: func(cmd *cobra.Command, args []string) error { return i.check(cmd, args[0]) },
+		Args:    aName,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return i.connection.check(cmd) },
 		RunE:    cli.Does(i.run),
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&i.json, "json", false, "print it as JSON")
 	i.strictFlag(cmd)
 	i.strategyFlag(cmd)
@@ -64,20 +62,12 @@ refuses. A replica may not know of a lock: inspect never says what a replica has
 	return cmd
 }
 
-func (i *inspection) check(cmd *cobra.Command, name string) error {
-	i.name = name
-	if err := checkName(name); err != nil {
-		return err
-	}
-	return i.connection.check(cmd)
-}
-
 func (i *inspection) run(cmd *cobra.Command) error {
 	if err := i.examineFor(cmd); err != nil {
 		return err
 	}
 	return i.using(cmd, options(usualTTL), func(s strategy.Strategy) error {
-		info, err := i.inspect(cmd.Context(), s, i.name)
+		info, err := i.inspect(cmd.Context(), s, cmd.Flags().Arg(0))
 		if err != nil {
 			return err
 		}

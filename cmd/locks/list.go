@@ -68,7 +68,6 @@ listed with what it holds, or with its type.`),
 		RunE:    cli.Does(l.run),
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&l.json, "json", false, "print it as JSON")
 	f.BoolVar(&l.watch, "watch", false, "print it again and again; a terminal is cleared first")
 	everyFlag(f, &l.every)

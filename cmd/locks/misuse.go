@@ -25,6 +25,14 @@ func exactlyOne(what string) cobra.PositionalArgs {
 	}
 }
 
+// aName demands the name of a lock.
+func aName(cmd *cobra.Command, args []string) error {
+	if err := exactlyOne("the lock's name")(cmd, args); err != nil {
+		return err
+	}
+	return checkName(args[0])
+}
+
 // atMostOne allows an argument, such as "pattern".
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -46,12 +46,19 @@ the one whose time ends first.
 
 Give --strategy the name of the holder's strategy. The key is the default one, lock:{NAME}:
 release does not find the lock of a program that sets Options.Key.`),
-		Args:    exactlyOne("the lock's name"),
-		PreRunE: func(cmd *cobra.Command, args []string) error { return r.check(cmd, args[0]) },
-		RunE:    cli.Does(r.run),
+		Args: aName,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := r.connection.check(cmd); err != nil {
+				return err
+			}
+			return r.needsPermits()
+		},
+		RunE: cli.Does(func(cmd *cobra.Command) error {
+			r.name = cmd.Flags().Arg(0)
+			return r.using(cmd, options(usualTTL), func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
+		}),
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&r.force, "force", false, "do it")
 	f.StringVar(&r.token, "token", "", "only from the holder that has this `token`")
 	f.BoolVar(&r.json, "json", false, "print what was done as JSON")
@@ -60,25 +67,10 @@ release does not find the lock of a program that sets Options.Key.`),
 	return cmd
 }
 
-func (r *removal) check(cmd *cobra.Command, name string) error {
-	r.name = name
-	if err := checkName(name); err != nil {
-		return err
-	}
-	if err := r.connection.check(cmd); err != nil {
-		return err
-	}
-	return r.needsPermits()
-}
-
 // A removed is what release prints.
 type removed struct {
 	Released bool   `json:"released"` // false: the lock was free, or its holder released it
 	From     report `json:"from"`     // as it was before
-}
-
-func (r *removal) run(cmd *cobra.Command) error {
-	return r.using(cmd, options(usualTTL), func(s strategy.Strategy) error { return r.release(cmd.Context(), s, cmd.OutOrStdout()) })
 }
 
 func (r *removal) release(ctx context.Context, s strategy.Strategy, out io.Writer) error {

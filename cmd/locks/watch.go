@@ -18,7 +18,6 @@ type watching struct {
 	connection
 	json  bool
 	every time.Duration
-	name  string
 }
 
 func watchCommand() *cobra.Command {
@@ -39,12 +38,16 @@ Watch looks every so often, so it does not see a hold that is shorter than --eve
 several hold the lock, it names one of them, and prints a line when their number or the fence
 changes. If the servers do not answer, it says so once on the standard error, and again when
 they answer.`),
-		Args:    exactlyOne("the lock's name"),
-		PreRunE: func(cmd *cobra.Command, args []string) error { return w.check(cmd, args[0]) },
-		RunE:    cli.Does(w.run),
+		Args: aName,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkEvery(w.every); err != nil {
+				return err
+			}
+			return w.check(cmd)
+		},
+		RunE: cli.Does(w.run),
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&w.json, "json", false, "print each change as one line of JSON")
 	everyFlag(f, &w.every)
 	w.strictFlag(cmd)
@@ -67,28 +70,18 @@ func checkEvery(every time.Duration) error {
 	return nil
 }
 
-func (w *watching) check(cmd *cobra.Command, name string) error {
-	w.name = name
-	if err := checkName(name); err != nil {
-		return err
-	}
-	if err := checkEvery(w.every); err != nil {
-		return err
-	}
-	return w.connection.check(cmd)
-}
-
 func (w *watching) run(cmd *cobra.Command) error {
 	if err := w.examineFor(cmd); err != nil {
 		return err
 	}
+	name := cmd.Flags().Arg(0)
 	return w.using(cmd, options(usualTTL), func(s strategy.Strategy) error {
 		var before strategy.Info
 		failing := false
-		for info, err := range strategy.Watch(cmd.Context(), s, w.name, w.every) {
+		for info, err := range strategy.Watch(cmd.Context(), s, name, w.every) {
 			if err != nil {
 				failing = true
-				note(cmd, "%v", w.explained(w.name, err))
+				note(cmd, "%v", w.explained(name, err))
 				continue
 			}
 			if failing {
