@@ -38,10 +38,12 @@ func TestSentinel(t *testing.T) {
 		lease := locktest.Try(t, holder, name)
 		redistest.Must(t, lease.KeepAlive(0))
 		waited := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		go func() {
-			next, err := rival.NewLock(name).Acquire(t.Context())
+			next, err := rival.NewLock(name).Acquire(ctx)
 			if err == nil {
-				err = next.Release(t.Context())
+				err = next.Release(ctx)
 			}
 			waited <- err
 		}()

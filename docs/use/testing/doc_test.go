@@ -12,12 +12,7 @@ import (
 func TestDocQuotes(t *testing.T) {
 	t.Parallel()
 	from, err := quotes.Check("../testing.md")
-	if err != nil {
-		t.Error(err)
-	}
-	for _, want := range []string{"testing/invoices.go", "testing/invoices_test.go"} {
-		if from[want] == 0 {
-			t.Errorf("nothing is quoted from %s", want)
-		}
+	if err != nil || from["testing/invoices.go"] == 0 || from["testing/invoices_test.go"] == 0 {
+		t.Errorf("the page quotes %v, want invoices.go and its test: %v", from, err)
 	}
 }
