@@ -22,6 +22,7 @@ var nodeSubject = nodetest.Subject{
 		}
 		return n
 	},
+	Connect:   func(t *testing.T, f *nodetest.Server) driver.Node { return nodeIn(t, f) },
 	Protocols: []int{2, 3},
 	Lost:      "the connection ended",
 	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
@@ -33,6 +34,8 @@ func TestNode(t *testing.T) {
 	t.Parallel()
 	nodetest.Run(t, nodeSubject)
 }
+
+func TestNodeInMemory(t *testing.T) { nodetest.InMemory(t, nodeSubject) }
 
 // TestNodeDerived holds the Nodes of NewDerived to the same contract.
 func TestNodeDerived(t *testing.T) {

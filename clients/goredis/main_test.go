@@ -2,10 +2,8 @@
 package goredisnode
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"testing"
 	"testing/synctest"
 
@@ -100,13 +98,14 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 func inMemory(t testing.TB, serve func(c *nodetest.Conn, cmd []string)) (*node, *nodetest.Server) {
 	t.Helper()
 	f := nodetest.NewInMemory(t, serve)
+	return nodeIn(t, f), f
+}
+
+// nodeIn is a Node of that server.
+func nodeIn(t testing.TB, f *nodetest.Server) *node {
+	t.Helper()
 	o := optionsOf(f)
 	o.Addr = "127.0.0.1:1" // a name would be looked up outside of the bubble
-	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return f.Dial(ctx)
-	}
-	return nodeOf(t, clientOf(t, o)), f
+	o.Dialer = dialerOf(f)
+	return nodeOf(t, clientOf(t, o))
 }

@@ -415,7 +415,7 @@ func TestWhatIsTrusted(t *testing.T) {
 		} {
 			asked = 0
 			w := &wire{replied: c.replied}
-			if got := w.healthy(t.Context(), now.Add(time.Hour), now.Add(-c.idle), cmp.Or(c.pool, &redis.Pool{})); got != c.want || asked != c.ask {
+			if got := w.healthy(t.Context(), now.Add(time.Hour), now.Add(-c.idle), cmp.Or(c.pool, &redis.Pool{}), new(client.Silence)); got != c.want || asked != c.ask {
 				t.Errorf("%s: healthy = %v after %d tests, want %v after %d", name, got, asked, c.want, c.ask)
 			}
 		}

@@ -370,7 +370,7 @@ func (p *pipe) tested(ctx context.Context, o *op, w *wire, used time.Time) (ok b
 		w.retired = true
 		p.leave(o)
 	}()
-	ok = w.healthy(ctx, o.due, used, p.n.pool)
+	ok = w.healthy(ctx, o.due, used, p.n.pool, &p.n.silent)
 	returned = true
 	return ok
 }

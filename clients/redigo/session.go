@@ -66,7 +66,7 @@ func (n *node) borrow(ctx context.Context, due time.Time) (*session, error) {
 		if early := time.Now().Add(client.Patience); !last && n.silent.Recent() && early.Before(due) {
 			limit = early
 		}
-		if err = s.identify(limit); err == nil && (last || !s.replica) {
+		if err = s.identify(limit); err == nil && (last || !s.unfit) {
 			return s, nil
 		}
 		s.giveBack()
@@ -104,8 +104,9 @@ type session struct {
 	conn redis.Conn
 	id   client.Identity
 
-	left    client.State // to undo
-	replica bool         // the server has turned out to be one
+	left  client.State // to undo
+	lost  error        // an earlier command's end
+	unfit bool         // it must not be lent again
 }
 
 // identify learns the server's role and the connection's identity. See Session.
@@ -134,7 +135,7 @@ func (s *session) identify(due time.Time) error {
 
 // leave has nobody use the connection again: it leads to a replica.
 func (s *session) leave() {
-	s.replica = true
+	s.unfit = true
 	s.n.leave()
 }
 
@@ -144,18 +145,24 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 		return nil, s.n.unsent(err)
 	}
 	s.left.Note(cmd)
-	reply, err := redis.DoWithTimeout(s.conn, remaining(s.due), cmd, args...)
+	reply, err := s.ask(cmd, args...)
 	if err != nil && !isReply(err) {
+		s.lost, s.unfit = lost(err), true
 		s.n.pipe.killFirst(s.id)
 		if !time.Now().Before(s.due) {
 			s.n.silent.Note()
 		}
-		return nil, s.n.unknown(timeup.With(s.ctx, s.due, s.n.hungUpOn(cmd, lost(err))))
+		return nil, s.n.unknown(timeup.With(s.ctx, s.due, s.n.hungUpOn(cmd, s.lost)))
 	}
 	if saysReadOnly(reply, err) {
 		s.leave()
 	}
 	return s.n.answered(reply, err)
+}
+
+func (s *session) ask(cmd string, args ...any) (reply any, err error) {
+	defer nonsense(&err)
+	return redis.DoWithTimeout(s.conn, remaining(s.due), cmd, args...)
 }
 
 func (s *session) mayDo() error {
@@ -165,23 +172,19 @@ func (s *session) mayDo() error {
 	if s.n.gate.IsClosed() {
 		return strategy.ErrClosed
 	}
-	return s.conn.Err() // an earlier command broke it, or the session is over
+	return cmp.Or(s.lost, s.conn.Err()) // or the session is over
 }
 
 // giveBack returns the connection to the pool, clean. The pool would clean it too,
 // but without a time-out: it would wait for ever for a server that is frozen. A
 // connection to a server that is a replica ends, or the pool would lend it again.
 func (s *session) giveBack() {
-	cmd, due := s.left.End(), s.due
-	if s.replica {
-		cmd, due = "PING", time.Time{}
+	if cmd := s.left.End(); cmd != "" && !s.unfit { // past due this fails at once, and the pool closes the connection
+		_, err := s.ask(cmd)
+		s.unfit = isReply(err) // forbidden: its next user would find it in a transaction
 	}
-	if cmd != "" { // past due this fails at once, and the pool closes the connection
-		if _, err := redis.DoWithTimeout(s.conn, remaining(due), cmd); isReply(err) {
-			// Forbidden: its next user would find it in a transaction. The pool keeps none
-			// that is broken, and this breaks it, as nothing is to be received.
-			redis.ReceiveWithTimeout(s.conn, time.Nanosecond) //nolint:errcheck // that is what it is for
-		}
+	if s.unfit { // the pool keeps none that is broken, and this breaks it, as nothing is to be received
+		redis.ReceiveWithTimeout(s.conn, time.Nanosecond) //nolint:errcheck // that is what it is for
 	}
 	s.conn.Close()
 }

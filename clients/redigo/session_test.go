@@ -290,7 +290,7 @@ func TestSessionThatCannotBegin(t *testing.T) {
 }
 
 // Where the server does not say who a connection is no session asks again, and a command without an
-// answer costs the pipe nothing.
+// answer costs the pipe no more than a PING.
 func TestSessionsWithoutOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asked := 0
@@ -309,7 +309,7 @@ func TestSessionsWithoutOrder(t *testing.T) {
 		echo(t, n, "before")
 		want(t, "Session", doing(n, t.Context(), time.Now().Add(time.Second), "HOLD"), strategy.ErrUnknown, timeup.Err)
 		echo(t, n, "after")
-		wantSeen(t, f, "2 ECHO before", "1 HOLD k", "2 ECHO after")
+		wantSeen(t, f, "2 ECHO before", "1 HOLD k", "2 PING", "2 ECHO after")
 		if asked != 1 {
 			t.Errorf("%d questions to the server who a connection is, want 1", asked)
 		}

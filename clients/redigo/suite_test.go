@@ -22,6 +22,11 @@ var nodeSubject = nodetest.Subject{
 		}
 		return n
 	},
+	Connect: func(t *testing.T, f *nodetest.Server) driver.Node {
+		pool := poolOf(f)
+		pool.MaxIdle = 12
+		return newNode(t, pool)
+	},
 	Ordered: true,
 	Lost:    "connection lost",
 	AtRest:  func(n driver.Node) bool { return atRest(n.(*node)) },
@@ -32,6 +37,8 @@ func TestNode(t *testing.T) {
 	t.Parallel()
 	nodetest.Run(t, nodeSubject)
 }
+
+func TestNodeInMemory(t *testing.T) { nodetest.InMemory(t, nodeSubject) }
 
 func TestClosedAtRest(t *testing.T) {
 	t.Parallel()

@@ -190,15 +190,18 @@ func (w *wire) send(batch []*op) (n int, err error) {
 	return n, w.conn.Flush()
 }
 
-// readReply reads one reply. redigo panics at lengths that no memory has: whatever
-// spoke, it was no Redis, and the callers of all that is in flight must learn it.
+// readReply reads one reply.
 func readReply(conn redis.ConnWithTimeout, limit time.Duration) (reply any, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			reply, err = nil, fmt.Errorf("not a reply of Redis: %v", r)
-		}
-	}()
+	defer nonsense(&err)
 	return conn.ReceiveWithTimeout(limit)
+}
+
+// nonsense is deferred where a reply is read. redigo panics at lengths that no memory has: whatever spoke, it was no
+// Redis, and the callers of all that is in flight must learn it.
+func nonsense(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("not a reply of Redis: %v", r)
+	}
 }
 
 // withinLifetime reports whether the pool's MaxConnLifetime allows to use the connection.
@@ -207,14 +210,18 @@ func (w *wire) withinLifetime(pool *redis.Pool) bool {
 }
 
 // healthy decides whether a connection that was at rest since used can be relied on: it has
-// not ended, and passes the pool's tests. Only the writer calls it, when nothing is in flight, so
+// not ended, and passes the pool's tests. If a session got no answer meanwhile, it has a moment to show that it lives: what
+// has silenced the session's connection, has perhaps silenced this one, too. Only the writer calls it, when nothing is in flight, so
 // that it has the connection for itself; limitWriter bounds it by due.
-func (w *wire) healthy(ctx context.Context, due, used time.Time, pool *redis.Pool) bool {
+func (w *wire) healthy(ctx context.Context, due, used time.Time, pool *redis.Pool, silent *client.Silence) bool {
 	idle := time.Since(used)
+	soon := time.Now().Add(client.Patience)
 	switch {
 	case w.peeker.readable(): // the end, or a farewell: nobody has asked for anything
 		return false
 	case !w.replied && idle < probeAfter: // nor does the pool test what it has just dialled
+	case silent.Since(used) && soon.Before(due) && !w.answers(soon):
+		return false
 	case pool.IdleTimeout > 0 && idle > pool.IdleTimeout:
 		return false
 	case pool.TestOnBorrow == nil && pool.TestOnBorrowContext == nil:

@@ -28,12 +28,14 @@ var nodeSubject = nodetest.Subject{
 		}
 		return newNode(t, o)
 	},
+	Connect:   func(t *testing.T, f *nodetest.Server) driver.Node { return newNode(t, (&memory{Server: f}).options()) },
 	Protocols: []int{2, 3},
 	Ordered:   true,
 	Lost:      "connection lost",
 	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
 	Noticed:   func(n driver.Node) bool { return noticed(n.(*node)) },
 	Reads:     true,
+	Crashes:   true,
 	Package:   "clients/rueidis",
 }
 
@@ -57,6 +59,8 @@ func TestNode(t *testing.T) {
 	t.Parallel()
 	nodetest.Run(t, nodeSubject)
 }
+
+func TestNodeInMemory(t *testing.T) { nodetest.InMemory(t, nodeSubject) }
 
 func TestNodeDemoted(t *testing.T) {
 	t.Parallel()

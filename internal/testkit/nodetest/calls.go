@@ -10,11 +10,11 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
@@ -47,36 +47,38 @@ var calls = map[string]func(n driver.Node, ctx context.Context, due time.Time) e
 
 // A context that is done, a due time in the past: nothing is sent, not even a dial for it.
 func doneContextSendsNothing(t *testing.T, s Subject) {
+	for what, warm := range map[string]bool{"new": false, "warm": true} {
+		t.Run(what, func(t *testing.T) { bubble(t, func(t *testing.T) { s.sendsNothingLate(t, warm) }) })
+	}
+}
+
+func (s Subject) sendsNothingLate(t *testing.T, warm bool) {
 	cause := errors.New("enough")
 	done, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	for _, warm := range []bool{false, true} {
-		n, f := s.on(t, s.newest(), (*Conn).Plain)
-		if warm {
-			echo(t, n, "before")
-			_, stop := Subscribe(t, n, "c")
-			defer stop()
-			if err := n.Session(t.Context(), Soon(), "k", func(driver.Conn) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+	n, f := s.inMemory(t, (*Conn).Plain)
+	if warm {
+		echo(t, n, "before")
+		_, stop := Subscribe(t, n, "c")
+		defer stop()
+		redistest.Must(t, n.Session(t.Context(), Soon(), "k", func(driver.Conn) error { return nil }))
+	}
+	synctest.Wait()
+	dialled, log := f.Dialled(), f.all()
+	for what, call := range calls {
+		Want(t, what+" with a done context", call(n, done, Soon()), strategy.ErrUnsent, cause)
+		if what != "Subscribe" { // which has no due time
+			Want(t, what+" past due", call(n, t.Context(), time.Now().Add(-time.Second)), strategy.ErrUnsent, os.ErrDeadlineExceeded)
+			Want(t, what+" when due", call(n, t.Context(), time.Now()), strategy.ErrUnsent, os.ErrDeadlineExceeded)
 		}
-		dialled, log := f.Dialled(), f.all()
-		for what, call := range calls {
-			what = fmt.Sprintf("warm %v: %s", warm, what)
-			Want(t, what+" with a done context", call(n, done, Soon()), strategy.ErrUnsent, cause)
-			if !strings.HasSuffix(what, "Subscribe") { // which has no due time
-				Want(t, what+" past due", call(n, t.Context(), time.Now().Add(-time.Second)), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-				Want(t, what+" when due", call(n, t.Context(), time.Now()), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-			}
-		}
-		err := n.Session(done, Soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
-		Want(t, "Session with a done context", err, strategy.ErrUnsent, cause)
-		_, err = n.Subscribe(done, "c", never(t))
-		Want(t, "Subscribe with a done context", err, strategy.ErrUnsent, cause)
-		after := slices.DeleteFunc(f.all()[len(log):], func(line string) bool { return strings.HasSuffix(line, " PING") }) // the client's own
-		if len(after) > 0 || f.Dialled() != dialled {
-			t.Errorf("warm %v: the server saw %q, and %d more connections, want nothing", warm, after, f.Dialled()-dialled)
-		}
+	}
+	err := n.Session(done, Soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
+	Want(t, "Session with a done context", err, strategy.ErrUnsent, cause)
+	_, err = n.Subscribe(done, "c", never(t))
+	Want(t, "Subscribe with a done context", err, strategy.ErrUnsent, cause)
+	synctest.Wait()
+	if after := f.all()[len(log):]; len(after) > 0 || f.Dialled() != dialled {
+		t.Errorf("the server saw %q, and %d more connections, want nothing", after, f.Dialled()-dialled)
 	}
 }
 

@@ -18,6 +18,9 @@ type Subject struct {
 	// Open makes a Node, and a client for it. Both end with the test.
 	Open func(t *testing.T, o Options) driver.Node
 
+	// Connect makes a Node of a server in memory, in a bubble: see InMemory. Both end with the test.
+	Connect func(t *testing.T, f *Server) driver.Node
+
 	// Protocols are the versions of RESP that the client speaks. None: 2.
 	Protocols []int
 
@@ -41,6 +44,9 @@ type Subject struct {
 	// Farewells: the client passes on what a server says before it hangs up on a new connection.
 	Farewells bool
 
+	// Crashes: a reply of a length that no memory has ends the process, by a panic of the client's own goroutine.
+	Crashes bool
+
 	// Package is where the Node's own code is, by which its goroutines are known.
 	Package string
 }
@@ -57,7 +63,6 @@ type Options struct {
 
 // properties are what every Node has, by the name of the subtest.
 var properties = map[string]func(t *testing.T, s Subject){
-	"DoneContextSendsNothing":        doneContextSendsNothing,
 	"RepliesAreOfTheContractsTypes":  repliesAreOfTheContractsTypes,
 	"ErrorRepliesAreOfTheirKind":     errorRepliesAreOfTheirKind,
 	"WrongPasswordSendsNothing":      wrongPasswordSendsNothing,
