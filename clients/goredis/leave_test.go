@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -80,41 +79,6 @@ func TestServerHangsUp(t *testing.T) {
 			t.Errorf("the session has asked %d times, want 2", asked.Load())
 		}
 	})
-}
-
-// TestSilentPool: whatever goes over one of many connections that are dead, and is not answered, what follows
-// goes over a new one.
-func TestSilentPool(t *testing.T) {
-	for what, first := range map[string]func(t *testing.T, n *node, due time.Time) error{
-		"command": func(t *testing.T, n *node, due time.Time) error { return set(t.Context(), n, due) },
-		"session": func(t *testing.T, n *node, due time.Time) error {
-			return n.Session(t.Context(), due, "k", func(c driver.Conn) error { return second(c.Do("SET", "k", "v")) })
-		},
-		"probe": func(t *testing.T, n *node, due time.Time) error {
-			n.Probe(t.Context(), due)
-			return &strategy.ServerError{Kind: strategy.ErrUnknown}
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				n, f := inMemory(t, (*nodetest.Conn).Plain)
-				idle(t, n, 12)
-				f.Serve(old(12, mute))
-				if err := first(t, n, time.Now().Add(time.Second)); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-					t.Errorf("the first = %v, want no answer", err)
-				}
-				for range 3 {
-					if err := set(t.Context(), n, time.Now().Add(time.Second)); err != nil {
-						t.Errorf("SET = %v, want nil on a new connection", err)
-					}
-				}
-				synctest.Wait()
-				if got := f.Open(); got > 2 { // one may have been made behind the first
-					t.Errorf("%d connections are open, want none of the old ones", got)
-				}
-			})
-		})
-	}
 }
 
 // A breaker is a limiter that lets nothing through while it is true.
@@ -245,33 +209,6 @@ func TestDemotedInUse(t *testing.T) {
 				t.Errorf("SET = %v, want nil", err)
 			}
 		}
-	})
-}
-
-// TestStaysReplica: where new connections lead to a replica, too, the refusal is the caller's: after a second
-// attempt, and, within the next second, after the first.
-func TestStaysReplica(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := inMemory(t, demoted)
-		asked := func() int {
-			before := f.Seen("SET")
-			err := set(t.Context(), n, soon())
-			want(t, "SET", err, strategy.ErrRefused)
-			if !strings.Contains(err.Error(), refusal) {
-				t.Errorf("SET = %v, want the server's words", err)
-			}
-			return f.Seen("SET") - before
-		}
-		var got []int
-		for _, pause := range []time.Duration{0, 0, leaveEvery - 1, 1, 0} {
-			time.Sleep(pause)
-			got = append(got, asked())
-		}
-		if want := []int{2, 1, 1, 2, 1}; !slices.Equal(got, want) {
-			t.Errorf("asked %v times, want %v", got, want)
-		}
-		err := n.Session(t.Context(), soon(), "k", func(driver.Conn) error { t.Error("fn was called"); return nil })
-		want(t, "Session", err, strategy.ErrRefused)
 	})
 }
 

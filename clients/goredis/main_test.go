@@ -109,3 +109,6 @@ func nodeIn(t testing.TB, f *nodetest.Server) *node {
 	o.Dialer = dialerOf(f)
 	return nodeOf(t, clientOf(t, o))
 }
+
+// second is what a call returns that fails, or not.
+func second(_ any, err error) error { return err }

@@ -23,61 +23,6 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// TestSentOnce: whatever becomes of a reply, go-redis with its retries does not send the
-// request again. The node does after READONLY, once.
-func TestSentOnce(t *testing.T) {
-	t.Parallel()
-	for name, reply := range map[string]string{
-		"no reply":    "",
-		"half of one": "$5\r\nab",
-		"not a reply": "what?\r\n",
-		"huge":        "$9223372036854775000\r\n",
-		"loading":     "-LOADING it\r\n",
-		"readonly":    "-READONLY it\r\n",
-		"try again":   "-TRYAGAIN it\r\n",
-		"moved":       "-MOVED 1 127.0.0.1:1\r\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
-				if cmd[0] == "HELLO" {
-					c.Plain(cmd)
-					return
-				}
-				if c.Say("%s", reply); reply == "" || reply[0] != '-' {
-					c.Close()
-				}
-			})
-			n := nodeOf(t, clientOf(t, optionsOf(f)))
-			kind := strategy.ErrUnknown
-			if strings.HasPrefix(reply, "-") {
-				kind = strategy.ErrRefused
-			}
-			_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
-			want(t, "SET", err, kind)
-			n = nodeOf(t, clientOf(t, optionsOf(f))) // or its connection may be the one that has just ended
-			err = n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-				_, err := c.Do("SET", "k", "w")
-				if _, again := c.Do("SET", "k", "x"); kind == strategy.ErrUnknown {
-					want(t, "another on a connection that broke", again, strategy.ErrUnsent)
-				}
-				return err
-			})
-			want(t, "SET in a session", err, kind)
-			once := 1
-			if name == "readonly" {
-				once = 2 // on another connection
-			}
-			if f.Seen("SET k v") != once || f.Seen("SET k w") != 1 {
-				t.Errorf("the server has seen %q, want each command once", f.Log())
-			}
-			if kind == strategy.ErrUnknown && f.Seen("SET k x") != 0 {
-				t.Error("a session went on on another connection")
-			}
-		})
-	}
-}
-
 // A hook has each command of a client, and sends it on by next, or not.
 type hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 

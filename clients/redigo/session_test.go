@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,81 +135,6 @@ func TestSessionComesAfterWhatTimedOut(t *testing.T) {
 	}
 }
 
-// Whatever is not answered on one of many connections that a firewall drops, the next call goes over a new one.
-func TestSilentPool(t *testing.T) {
-	type call = func(ctx context.Context, n *node) error
-	set := func(ctx context.Context, n *node) error {
-		_, err := n.Do(ctx, time.Now().Add(time.Second), "SET", "k")
-		return err
-	}
-	in := func(cmd string) call { // MUTE: the silence begins when the session has begun
-		return func(ctx context.Context, n *node) error { return doing(n, ctx, time.Now().Add(time.Second), cmd) }
-	}
-	for name, calls := range map[string][2]call{
-		"command, command": {set, set},
-		"command, session": {set, in("SET")},
-		"session, session": {in("SET"), in("SET")},
-		"within, session":  {in("MUTE"), in("SET")},
-	} {
-		bubbled(t, name, func(t *testing.T) {
-			var old atomic.Int32
-			n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
-				if c.ID > int(old.Load()) && cmd[0] != "MUTE" {
-					c.Plain(cmd)
-				}
-			})
-			n.pool.MaxIdle = 12
-			echo(t, n, "warm")
-			var idle []redis.Conn
-			for range n.pool.MaxIdle {
-				idle = append(idle, n.pool.Get())
-			}
-			for _, c := range idle {
-				c.Close()
-			}
-			silence := func() { old.Store(int32(f.Dialled())) }
-			if name == "within, session" {
-				time.AfterFunc(time.Second/2, silence)
-			} else {
-				silence()
-			}
-			if err := calls[0](t.Context(), n); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-				t.Errorf("the first call = %v, want no answer", err)
-			}
-			for range 3 {
-				if err := calls[1](t.Context(), n); err != nil {
-					t.Errorf("a call after that = %v, want nil on a new connection", err)
-				}
-			}
-		})
-	}
-}
-
-func TestCloseEndsSessions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, _ := nodeOn(t, (*nodetest.Conn).Plain)
-		let, out, closed := make(chan struct{}), make(chan error, 1), make(chan struct{})
-		go func() {
-			out <- n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-				<-let
-				_, err := c.Do("SET", "k")
-				return err
-			})
-		}()
-		synctest.Wait()
-		go func() { n.Close(); close(closed) }()
-		synctest.Wait()
-		select {
-		case <-closed:
-			t.Error("Close returned while a session was open")
-		default:
-		}
-		close(let)
-		wantFailed(t, "Session", out, strategy.ErrUnsent, strategy.ErrClosed)
-		receive(t, "Close", closed)
-	})
-}
-
 // A session's connection that cannot be cleaned is not lent again, in time or at all; and a server that has no time
 // to say who it is lends none.
 func TestSessionIsRefusedItsOwnCommands(t *testing.T) {
@@ -252,17 +176,9 @@ func TestSessionIsRefusedItsOwnCommands(t *testing.T) {
 	})
 }
 
-// Nothing begins for a caller who is refused at the first word, or comes too late.
+// Nothing begins for a caller who is refused at the first word.
 func TestSessionThatCannotBegin(t *testing.T) {
 	t.Parallel()
-	bubbled(t, "too late", func(t *testing.T) {
-		n, f := nodeOn(t, (*nodetest.Conn).Plain)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		want(t, "Session", lend(ctx, n, soon()), strategy.ErrUnsent, context.Canceled)
-		synctest.Wait()
-		wantDials(t, f, 0)
-	})
 	bubbled(t, "hung up on", func(t *testing.T) {
 		n, f := nodeOn(t, func(c *nodetest.Conn, cmd []string) { c.Close() })
 		want(t, "Session", lend(t.Context(), n, soon()), strategy.ErrUnsent)

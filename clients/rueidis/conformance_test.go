@@ -60,6 +60,11 @@ func TestNode(t *testing.T) {
 	nodetest.Run(t, nodeSubject)
 }
 
+func TestLateRequest(t *testing.T) {
+	t.Parallel()
+	nodetest.LateRequest(t, nodeSubject)
+}
+
 func TestNodeInMemory(t *testing.T) { nodetest.InMemory(t, nodeSubject) }
 
 func TestNodeDemoted(t *testing.T) {

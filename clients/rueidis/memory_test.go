@@ -18,7 +18,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/strategy"
@@ -368,6 +367,22 @@ func TestNotOneConnectionLives(t *testing.T) {
 	})
 }
 
+// A server that is lost is dialled once for each request.
+func TestDeadServerIsDialledOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemory(t)
+		n := m.node(t)
+		dials := 0
+		refuse := func() error { dials++; return errDial }
+		m.dial.Store(&refuse)
+		_, err := n.Do(t.Context(), soon(), "SET", "k", "v")
+		want(t, "SET to a dead server", err, strategy.ErrUnsent, errDial)
+		if dials != 1 {
+			t.Errorf("%d dials, want 1", dials)
+		}
+	})
+}
+
 // The Node has the server kill a connection that it has given up before it sends anything else, whatever the
 // server replies to that.
 func TestKillOfWhatWasGivenUp(t *testing.T) {
@@ -487,64 +502,8 @@ func TestDeadConnectionLeavesThePool(t *testing.T) {
 	})
 }
 
-// A replica's connections are left once a second. The Node then sends a refused command again, once, and does not
-// meanwhile.
-func TestReplicaIsLeftNotTooOften(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var takes atomic.Int64 // to refuse a command
-		m := newMemory(t, func(c *nodetest.Conn, cmd string) bool {
-			if strings.HasPrefix(cmd, "SET") {
-				time.Sleep(time.Duration(takes.Load()))
-			}
-			return says("SET", "-READONLY x\r\n")(c, cmd)
-		})
-		n := m.node(t)
-		echo(t, n, "x")
-		for _, c := range []struct {
-			after, takes time.Duration
-			asked        int
-		}{{0, 0, 2}, {0, 0, 1}, {client.LeaveEvery - 1, 0, 1}, {1, 0, 2}, {client.LeaveEvery, client.LeaveEvery, 2}} {
-			time.Sleep(c.after)
-			takes.Store(int64(c.takes))
-			h, _ := nodetest.Subscribe(t, n, "c")
-			lt, asked := n.pipe.lent, m.Seen("SET")
-			_, err := n.Do(t.Context(), soon(), "SET", "k")
-			want(t, "SET", err, strategy.ErrRefused)
-			synctest.Wait()
-			if got := m.Seen("SET") - asked; got != c.asked || (n.pipe.lent != lt) != (c.asked > 1) {
-				t.Errorf("%v later: asked %d times, want %d, and another connection for each", c.after, got, c.asked)
-			}
-			if left := len(h.Ends) > 0; left != (c.asked > 1) {
-				t.Errorf("%v later: the subscription ended: %v", c.after, left)
-			} else if left {
-				want(t, "the subscription's end", <-h.Ends, strategy.ErrUnknown, subscription.ErrReplaced)
-			}
-		}
-		// By a session likewise.
-		h, _ := nodetest.Subscribe(t, n, "c")
-		time.Sleep(client.LeaveEvery)
-		n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err })
-		want(t, "the subscription's end", receive(t, "it", h.Ends), strategy.ErrUnknown, subscription.ErrReplaced)
-	})
-}
-
-// Close: what is under way ends at once, nothing is sent any more, and nothing stays open.
+// Close: what is under way ends at once, and nothing stays open.
 func TestCloseInMemory(t *testing.T) {
-	after := func(t *testing.T, m *memory, n *node) {
-		t.Helper()
-		synctest.Wait()
-		asked, dialled := m.asked.Load(), m.Dialled()
-		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
-		want(t, "Do after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
-		want(t, "Session after Close", n.Session(t.Context(), soon(), "k", nil), strategy.ErrUnsent, strategy.ErrClosed)
-		_, err = n.Subscribe(t.Context(), "c", nil)
-		want(t, "Subscribe after Close", err, strategy.ErrUnsent, strategy.ErrClosed)
-		noError(t, "second Close", n.Close())
-		synctest.Wait()
-		if m.asked.Load() != asked || m.Dialled() != dialled {
-			t.Errorf("%d commands and %d connections after Close", m.asked.Load()-asked, m.Dialled()-dialled)
-		}
-	}
 	closes := func(t *testing.T, n *node, within time.Duration) {
 		t.Helper()
 		began := time.Now()
@@ -581,11 +540,6 @@ func TestCloseInMemory(t *testing.T) {
 				t.Errorf("%d connections are open, want the client's own", m.Open())
 			}
 		},
-		"with a subscriber": func(t *testing.T, m *memory, n *node) {
-			_, err := n.Subscribe(t.Context(), "c", func([]byte, error) { time.Sleep(time.Second) })
-			noError(t, "Subscribe", err)
-			closes(t, n, time.Second) // it has heard of the end
-		},
 		"with calls": func(t *testing.T, m *memory, n *node) {
 			echo(t, n, "x")
 			sent := call(n, t.Context(), soon(), "HOLD", "sent")
@@ -612,34 +566,11 @@ func TestCloseInMemory(t *testing.T) {
 		"with a dial for a subscription": dialling(func(t *testing.T, n *node) <-chan error {
 			return subscribing(n, t.Context(), "c", never(t))
 		}),
-		"with a session": func(t *testing.T, m *memory, n *node) {
-			let, begun, done := make(chan bool), make(chan bool), make(chan error, 1)
-			go n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-				close(begun)
-				<-let
-				_, err := c.Do("SET", "k")
-				done <- err
-				return nil
-			})
-			<-begun
-			closed := make(chan error, 1)
-			go func() { closed <- n.Close() }()
-			time.Sleep(2 * closeGrace)
-			if len(closed) > 0 {
-				t.Error("Close does not wait for a session")
-			}
-			close(let)
-			want(t, "a command after Close", receive(t, "it", done), strategy.ErrUnsent, strategy.ErrClosed)
-			noError(t, "Close", receive(t, "its end", closed))
-			wantSeen(t, m, "SET", 0)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				m := newMemory(t)
-				n := m.node(t)
-				test(t, m, n)
-				after(t, m, n)
+				test(t, m, m.node(t))
 			})
 		})
 	}
@@ -763,22 +694,6 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 	})
 }
 
-// A session whose time is over before it begins asks for no connection.
-func TestSessionTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := newMemory(t)
-		n := m.node(t)
-		ended, end := context.WithCancel(t.Context())
-		end()
-		want(t, "Session of who has left", n.Session(ended, soon(), "k", nil), strategy.ErrUnsent, context.Canceled)
-		want(t, "Session that is due", n.Session(t.Context(), time.Now(), "k", nil), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		synctest.Wait()
-		if got := m.Dialled(); got != 1 {
-			t.Errorf("%d connections, want the client's own", got)
-		}
-	})
-}
-
 // A session that meets an old connection to what is a replica now begins on a new one. Where that leads to a replica,
 // too, the session does not begin, and asks for no more connections. Subscriptions end.
 func TestSessionAtAReplica(t *testing.T) {
@@ -836,22 +751,6 @@ func TestSessionAtAReplica(t *testing.T) {
 	}
 }
 
-// Where a server does not tell its role, its refusal does: the session's connection is not lent again.
-func TestSessionIsRefusedByAReplica(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := newMemory(t, says("HELLO", "-NOPERM x\r\n"), func(c *nodetest.Conn, cmd string) bool {
-			return c.ID == 2 && says("SET", "-READONLY x\r\n")(c, cmd)
-		})
-		n := m.node(t)
-		session := func() error {
-			return n.Session(t.Context(), soon(), "k", func(c driver.Conn) error { _, err := c.Do("SET", "k"); return err })
-		}
-		want(t, "SET in a session", session(), strategy.ErrRefused)
-		synctest.Wait()
-		noError(t, "SET in the next session", session())
-	})
-}
-
 // What only raw RESP has.
 func TestRawReplies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -894,30 +793,4 @@ func TestRawReplies(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A reply that is cut off in the middle is unknown, and the next request is answered on a new connection.
-func TestReplyIsCutOff(t *testing.T) {
-	for _, part := range []string{"$", "$5\r\n", "$5\r\nab", "$5\r\nabcde"} {
-		t.Run(part, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				m := newMemory(t, func(c *nodetest.Conn, cmd string) bool {
-					cut := strings.HasPrefix(cmd, "GET") || strings.HasPrefix(cmd, "EVALSHA")
-					if cut {
-						c.Say("%s", part)
-						c.Close()
-					}
-					return cut
-				})
-				n := m.node(t)
-				_, err := n.Do(t.Context(), soon(), "GET", "k")
-				want(t, "GET", err, strategy.ErrUnknown)
-				_, err = n.Eval(t.Context(), soon(), driver.NewScript("one", "return 1"), []string{"k"})
-				want(t, "Eval", err, strategy.ErrUnknown)
-				echo(t, n, "after")
-				wantSeen(t, m, "GET", 1)
-				wantSeen(t, m, "EVAL", 1)
-			})
-		})
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -36,20 +35,10 @@ func TestNameIsTheAddress(t *testing.T) {
 	}
 }
 
-type shout string
-
-func (s shout) String() string { return strings.ToUpper(string(s)) }
-
-func TestArguments(t *testing.T) {
+// What the client's builder panics at is refused; an empty key is none.
+func TestCommandsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	n := shared(t)
-	script := driver.NewScript("args", "return {KEYS[1], KEYS[2], unpack(ARGV)}")
-	reply, err := n.Eval(t.Context(), soon(), script, []string{"{k}1", "{k}2"},
-		"s", []byte("b\x00"), 7, int64(-8), 0.25, true, false, nil, shout("loud"), 250*time.Millisecond)
-	const wanted = `[{k}1 {k}2 s b` + "\x00" + ` 7 -8 0.25 1 0  LOUD 250ms]`
-	if got := fmt.Sprintf("%s", reply); err != nil || got != wanted {
-		t.Errorf("arguments = %q, %v, want %q", got, err, wanted)
-	}
 	for _, cmd := range []string{"", "SUBSCRIBE", "psubscribe", "UNSUBSCRIBE"} {
 		_, err := n.Do(t.Context(), soon(), cmd, "k")
 		want(t, "Do "+cmd, err, strategy.ErrUnsent)
@@ -58,10 +47,6 @@ func TestArguments(t *testing.T) {
 		_, err := c.Do("SUBSCRIBE", "x")
 		return err
 	}), strategy.ErrUnsent)
-	// No key, and an empty one.
-	if reply, err := n.Do(t.Context(), soon(), "PING", ""); err != nil || fmt.Sprintf("%s", reply) != "PONG" {
-		t.Errorf("PING = %s, %v", reply, err)
-	}
 	if reply, err := n.Do(t.Context(), soon(), "EVAL", "return ARGV[1]", 1, "", "x"); err != nil || fmt.Sprintf("%s", reply) != "x" {
 		t.Errorf("EVAL with an empty key = %s, %v", reply, err)
 	}

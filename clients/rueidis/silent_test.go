@@ -2,7 +2,6 @@
 package rueidisnode
 
 import (
-	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
-	"github.com/lockstrategies/locks/strategy"
 )
 
 // idle has the client make that many connections, which are idle then.
@@ -28,63 +26,6 @@ func idle(t *testing.T, n *node, conns int) {
 		_, err := c.Do("GET", ofFirst)
 		return err
 	}))
-}
-
-// TestSilentPool: whatever is not answered on one of many connections that are dead, what follows goes over a new one.
-func TestSilentPool(t *testing.T) {
-	set := func(t *testing.T, n *node) error {
-		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "SET", "k", "v")
-		return err
-	}
-	session := func(t *testing.T, n *node) error { // so short that without it the connection for commands would be relied on
-		return n.Session(t.Context(), time.Now().Add(probeAfter*9/10), "k", func(c driver.Conn) error {
-			_, err := c.Do("SET", "k", "v")
-			return err
-		})
-	}
-	rested := func(t *testing.T, n *node) error { // it finds the silence before it sends anything
-		time.Sleep(2 * probeAfter)
-		defer time.Sleep(2 * bringLimit)
-		return set(t, n)
-	}
-	within := func(t *testing.T, n *node) error { // the silence begins when the session has begun
-		return n.Session(t.Context(), time.Now().Add(time.Second), ofFirst, func(c driver.Conn) error {
-			_, err := c.Do("HOLD")
-			return err
-		})
-	}
-	for name, calls := range map[string][2]func(*testing.T, *node) error{
-		"within, session":  {within, session},
-		"command, command": {set, set},
-		"idle, command":    {rested, set},
-		"command, session": {set, session},
-		"session, command": {session, set},
-		"session, session": {session, session},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var old atomic.Int32
-				m := newMemory(t, func(c *nodetest.Conn, _ string) bool { return c.ID <= int(old.Load()) })
-				n := m.node(t)
-				idle(t, n, 12)
-				noError(t, "SET", set(t, n))
-				silence := func() { old.Store(int32(m.Dialled())) }
-				if name == "within, session" {
-					time.AfterFunc(time.Second/2, silence)
-				} else {
-					silence()
-				}
-				if err := calls[0](t, n); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-					t.Errorf("the first call = %v, want no answer", err)
-				}
-				for range 3 {
-					if err := calls[1](t, n); err != nil {
-						t.Errorf("a call after that = %v, want nil on a new connection", err)
-					}
-				}
-			})
-		})
-	}
 }
 
 // TestSilentCluster: the settings of docs/use/connecting.md have a cluster's client find within three seconds that its
