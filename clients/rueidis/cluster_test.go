@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -33,9 +34,9 @@ func clusterClientOf(t testing.TB, o rueidis.ClientOption) rueidis.Client {
 	return client
 }
 
-func clusterNode(t testing.TB, addrs []string) *node {
+func clusterNode(t testing.TB, addrs []string) *lending.Node {
 	t.Helper()
-	n := New(clusterClient(t, addrs)).(*node)
+	n := New(clusterClient(t, addrs)).(*lending.Node)
 	t.Cleanup(func() { n.Close() })
 	return n
 }
@@ -78,6 +79,6 @@ func TestClusterKeepsNoOrderAndSaysSo(t *testing.T) {
 
 func TestClusterSubscriptionFollows(t *testing.T) {
 	n := clusterNode(t, clienttest.Cluster(t).Addrs())
-	n.sub.PingEvery = 50 * time.Millisecond
+	n.Sub.PingEvery = 50 * time.Millisecond
 	clienttest.SubscriptionFollows(t, n)
 }

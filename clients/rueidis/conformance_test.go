@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -32,27 +33,16 @@ var nodeSubject = nodetest.Subject{
 	Protocols: []int{2, 3},
 	Ordered:   true,
 	Lost:      "connection lost",
-	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
-	Noticed:   func(n driver.Node) bool { return noticed(n.(*node)) },
+	AtRest:    func(n driver.Node) bool { return atRest(n.(*lending.Node)) },
+	Noticed:   func(n driver.Node) bool { return n.(*lending.Node).Noticed() },
 	Reads:     true,
 	Crashes:   true,
-	Package:   "clients/rueidis",
+	Package:   "clients/internal/lending",
 }
 
-func atRest(n *node) bool {
-	all, rest := n.sub.Connections()
+func atRest(n *lending.Node) bool {
+	all, rest := n.Sub.Connections()
 	return all == 1 && rest == 1
-}
-
-func noticed(n *node) bool {
-	n.pipe.mu.Lock()
-	defer n.pipe.mu.Unlock()
-	select {
-	case <-n.pipe.lent.ended:
-		return true
-	default:
-		return false
-	}
 }
 
 func TestNode(t *testing.T) {

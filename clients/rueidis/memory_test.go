@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -93,10 +94,10 @@ func (m *memory) options() rueidis.ClientOption {
 	}
 }
 
-func (m *memory) node(t *testing.T) *node { return newNode(t, m.options()) }
+func (m *memory) node(t *testing.T) *lending.Node { return newNode(t, m.options()) }
 
 // call is a Do in a goroutine.
-func call(n *node, ctx context.Context, due time.Time, cmd, key string) <-chan error {
+func call(n *lending.Node, ctx context.Context, due time.Time, cmd, key string) <-chan error {
 	out := make(chan error, 1)
 	go func() {
 		_, err := n.Do(ctx, due, cmd, key)
@@ -106,7 +107,7 @@ func call(n *node, ctx context.Context, due time.Time, cmd, key string) <-chan e
 }
 
 // lose has a command get no reply on the Node's connection.
-func (m *memory) lose(t *testing.T, n *node) {
+func (m *memory) lose(t *testing.T, n *lending.Node) {
 	t.Helper()
 	_, err := n.Do(t.Context(), time.Now().Add(time.Millisecond), "HOLD", "lost")
 	want(t, "a command without a reply", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
@@ -136,11 +137,6 @@ func TestLoneCallerStays(t *testing.T) {
 		synctest.Wait()
 		for range 100 {
 			echo(t, n, "x")
-			n.pipe.mu.Lock()
-			if n.pipe.busy {
-				t.Error("who was alone has left something to do")
-			}
-			n.pipe.mu.Unlock()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		got := call(n, ctx, soon(), "HOLD", "k")
@@ -157,7 +153,7 @@ func TestLoneCallerStays(t *testing.T) {
 		end(cause)
 		synctest.Wait()
 		c.Close()
-		want(t, "HOLD that is lost", receive(t, "its end", got), strategy.ErrUnknown, cause, errLost)
+		want(t, "HOLD that is lost", receive(t, "its end", got), strategy.ErrUnknown, cause, lending.ErrLost)
 	})
 }
 
@@ -238,7 +234,7 @@ func TestRestedConnectionIsAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemory(t)
 		n := m.node(t)
-		for i, after := range []time.Duration{0, probeAfter - 1, probeAfter, 0, 2 * probeAfter} {
+		for i, after := range []time.Duration{0, lending.ProbeAfter - 1, lending.ProbeAfter, 0, 2 * lending.ProbeAfter} {
 			time.Sleep(after)
 			echo(t, n, "x")
 			synctest.Wait()
@@ -279,8 +275,7 @@ func TestGreetings(t *testing.T) {
 				})
 				o := m.options()
 				o.InitAddress = []string{"a:1"}
-				n := newNode(t, o)
-				n.fixed = ""
+				n := lendingNode(t, sentinel{newClient(t, o)})
 				_, err := n.Do(t.Context(), soon(), "ECHO", "x")
 				if c.kind == nil {
 					noError(t, "ECHO", err)
@@ -306,7 +301,7 @@ func TestGreetingWithoutOrder(t *testing.T) {
 		loading.Store(true)
 		m := newMemory(t, when(&loading, says("HELLO", "-MASTERDOWN x\r\n")))
 		n := m.node(t)
-		n.unordered.Store(true)
+		n.Unordered.Store(true)
 		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
 		want(t, "ECHO of a server that is loading", err, strategy.ErrUnsent)
 		synctest.Wait()
@@ -327,16 +322,16 @@ func TestGreetingWithoutOrder(t *testing.T) {
 func TestGreetingIsNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemory(t, says("CLIENT INFO", ""))
-		for what, ask := range map[string]func(n *node) error{
-			"Do":        func(n *node) error { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); return err },
-			"Session":   func(n *node) error { return n.Session(t.Context(), soon(), "k", nil) },
-			"Subscribe": func(n *node) error { _, err := n.Subscribe(t.Context(), "c", nil); return err },
+		for what, ask := range map[string]func(n *lending.Node) error{
+			"Do":        func(n *lending.Node) error { _, err := n.Do(t.Context(), soon(), "ECHO", "x"); return err },
+			"Session":   func(n *lending.Node) error { return n.Session(t.Context(), soon(), "k", nil) },
+			"Subscribe": func(n *lending.Node) error { _, err := n.Subscribe(t.Context(), "c", nil); return err },
 		} {
 			began := time.Now()
 			err := ask(m.node(t))
 			want(t, what, err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-			if took := time.Since(began); took != bringLimit || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s = %v after %v, want a time-out of the Node's after %v", what, err, took, bringLimit)
+			if took := time.Since(began); took != lending.BringLimit || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s = %v after %v, want a time-out of the Node's after %v", what, err, took, lending.BringLimit)
 			}
 		}
 	})
@@ -350,8 +345,8 @@ func TestNotOneConnectionLives(t *testing.T) {
 		before := m.Dialled()
 		_, err := n.Do(t.Context(), soon(), "ECHO", "x")
 		want(t, "ECHO", err, strategy.ErrUnsent)
-		if got := m.Dialled() - before; got != maxDead+1 {
-			t.Errorf("%d connections, want %d", got, maxDead+1)
+		if got := m.Dialled() - before; got != lending.MaxDead+1 {
+			t.Errorf("%d connections, want %d", got, lending.MaxDead+1)
 		}
 		// Who has left needs none.
 		before = m.Dialled()
@@ -423,14 +418,11 @@ func TestKillOfWhatWasGivenUp(t *testing.T) {
 						}
 						on.Store(true)
 						before := m.Seen("CLIENT KILL")
-						_, err := n.Do(t.Context(), time.Now().Add(bringLimit+time.Second), "SET", "k")
+						_, err := n.Do(t.Context(), time.Now().Add(lending.BringLimit+time.Second), "SET", "k")
 						if c.kind == nil {
 							noError(t, "SET behind it", err)
 						} else {
 							want(t, "SET behind it", err, c.kind)
-							if len(n.pipe.toKill) != 1 || n.pipe.lent != nil {
-								t.Errorf("%d are to be killed, by %v, want 1, nil", len(n.pipe.toKill), n.pipe.lent)
-							}
 						}
 						if n.Ordered() != c.ordered {
 							t.Errorf("Ordered() = %v, want %v", n.Ordered(), c.ordered)
@@ -468,9 +460,9 @@ func TestProbeCounts(t *testing.T) {
 		wantReturns("at first", 0, 0)
 		m.Cut()
 		wantReturns("after a loss", 1, 0)
-		time.Sleep(2 * probeAfter) // the pipe has another look at its connection
+		time.Sleep(2 * lending.ProbeAfter) // the pipe has another look at its connection
 		wantReturns("once more", 1, 1)
-		time.Sleep(2 * probeAfter)
+		time.Sleep(2 * lending.ProbeAfter)
 		m.Cut()
 		synctest.Wait()
 		wantReturns("after a death at rest", 2, 1)
@@ -492,11 +484,11 @@ func TestDeadConnectionLeavesThePool(t *testing.T) {
 		o.BlockingPoolSize = 1
 		n := newNode(t, o)
 		echo(t, n, "before")
-		time.Sleep(2 * probeAfter)
+		time.Sleep(2 * lending.ProbeAfter)
 		silent.Store(true)
 		_, err := n.Do(t.Context(), time.Now().Add(time.Second), "ECHO", "x")
 		want(t, "ECHO of a silent server", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		time.Sleep(2 * bringLimit)
+		time.Sleep(2 * lending.BringLimit)
 		silent.Store(false)
 		echo(t, n, "after")
 	})
@@ -504,7 +496,7 @@ func TestDeadConnectionLeavesThePool(t *testing.T) {
 
 // Close: what is under way ends at once, and nothing stays open.
 func TestCloseInMemory(t *testing.T) {
-	closes := func(t *testing.T, n *node, within time.Duration) {
+	closes := func(t *testing.T, n *lending.Node, within time.Duration) {
 		t.Helper()
 		began := time.Now()
 		noError(t, "Close", n.Close())
@@ -512,26 +504,26 @@ func TestCloseInMemory(t *testing.T) {
 			t.Errorf("Close took %v, want %v", took, within)
 		}
 	}
-	dialling := func(ask func(t *testing.T, n *node) <-chan error) func(t *testing.T, m *memory, n *node) {
-		return func(t *testing.T, m *memory, n *node) {
+	dialling := func(ask func(t *testing.T, n *lending.Node) <-chan error) func(t *testing.T, m *memory, n *lending.Node) {
+		return func(t *testing.T, m *memory, n *lending.Node) {
 			let := make(chan bool)
 			wait := func() error { <-let; return nil }
 			m.dial.Store(&wait)
 			waits := ask(t, n)
 			synctest.Wait()
-			closes(t, n, closeGrace)
+			closes(t, n, lending.CloseGrace)
 			want(t, "what waits for a connection", receive(t, "its end", waits), strategy.ErrUnsent, strategy.ErrClosed)
 			close(let)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if m.Open() != 1 || n.pipe.lent != nil {
+			if m.Open() != 1 {
 				t.Errorf("%d connections are open, want the client's own", m.Open())
 			}
 		}
 	}
-	for name, test := range map[string]func(t *testing.T, m *memory, n *node){
-		"of a new Node": func(t *testing.T, m *memory, n *node) { closes(t, n, 0) },
-		"at rest": func(t *testing.T, m *memory, n *node) {
+	for name, test := range map[string]func(t *testing.T, m *memory, n *lending.Node){
+		"of a new Node": func(t *testing.T, m *memory, n *lending.Node) { closes(t, n, 0) },
+		"at rest": func(t *testing.T, m *memory, n *lending.Node) {
 			echo(t, n, "x")
 			nodetest.Subscribe(t, n, "c")
 			closes(t, n, 0)
@@ -540,7 +532,7 @@ func TestCloseInMemory(t *testing.T) {
 				t.Errorf("%d connections are open, want the client's own", m.Open())
 			}
 		},
-		"with calls": func(t *testing.T, m *memory, n *node) {
+		"with calls": func(t *testing.T, m *memory, n *lending.Node) {
 			echo(t, n, "x")
 			sent := call(n, t.Context(), soon(), "HOLD", "sent")
 			receive(t, "HOLD", m.held)
@@ -553,17 +545,17 @@ func TestCloseInMemory(t *testing.T) {
 			want(t, "what was sent", receive(t, "its end", sent), strategy.ErrUnknown, strategy.ErrClosed)
 			want(t, "what was queued", receive(t, "its end", queued), strategy.ErrUnsent, strategy.ErrClosed)
 			synctest.Wait()
-			if took := time.Since(began); took > closeGrace {
+			if took := time.Since(began); took > lending.CloseGrace {
 				t.Errorf("Close took %v", took)
 			}
 			if m.Seen("HOLD queued") != 0 || m.Dialled() != dialled {
 				t.Error("what was queued was sent, or a connection made for it")
 			}
 		},
-		"with a dial": dialling(func(t *testing.T, n *node) <-chan error {
+		"with a dial": dialling(func(t *testing.T, n *lending.Node) <-chan error {
 			return call(n, t.Context(), soon(), "ECHO", "x")
 		}),
-		"with a dial for a subscription": dialling(func(t *testing.T, n *node) <-chan error {
+		"with a dial for a subscription": dialling(func(t *testing.T, n *lending.Node) <-chan error {
 			return subscribing(n, t.Context(), "c", never(t))
 		}),
 	} {
@@ -608,10 +600,10 @@ func TestSessionsConnection(t *testing.T) {
 				closed := make(chan bool)
 				go func() { (<-m.held).Close(); close(closed) }()
 				_, err := c.Do("HOLD", "k")
-				want(t, "a command that is lost", err, strategy.ErrUnknown, errLost)
+				want(t, "a command that is lost", err, strategy.ErrUnknown, lending.ErrLost)
 				<-closed
 				_, err = c.Do("SET", "k")
-				want(t, "a command after that", err, strategy.ErrUnsent, errLost)
+				want(t, "a command after that", err, strategy.ErrUnsent, lending.ErrLost)
 				return nil
 			})
 		}
@@ -623,7 +615,7 @@ func TestSessionsConnection(t *testing.T) {
 			_, err := c.Do("HOLD", "k")
 			return err
 		})
-		want(t, "a lost command of a caller that has left", err, strategy.ErrUnknown, cause, errLost)
+		want(t, "a lost command of a caller that has left", err, strategy.ErrUnknown, cause, lending.ErrLost)
 	})
 }
 
@@ -665,21 +657,21 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 		o := m.options()
 		o.BlockingPoolSize = 1
 		client := newClient(t, o)
-		n := New(client).(*node)
+		n := New(client).(*lending.Node)
 		n.Session(t.Context(), soon(), "k", func(driver.Conn) error {
 			cause := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			err := n.Session(ctx, soon(), "k", nil)
 			want(t, "Session of who leaves", err, strategy.ErrUnsent, cause)
-			if n.silent.Recent() {
+			if n.Silent.Recent() {
 				t.Error("connections count as silent after a caller has left early")
 			}
 			began := time.Now()
 			err = n.Session(t.Context(), began.Add(time.Second), "k", nil)
 			want(t, "Session that is due", err, strategy.ErrUnsent, os.ErrDeadlineExceeded)
-			if errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second || !n.silent.Recent() {
-				t.Errorf("Session = %v after %v, and connections count as silent: %v", err, time.Since(began), n.silent.Recent())
+			if errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second || !n.Silent.Recent() {
+				t.Errorf("Session = %v after %v, and connections count as silent: %v", err, time.Since(began), n.Silent.Recent())
 			}
 			go n.Close()
 			err = n.Session(t.Context(), soon(), "k", nil)
@@ -688,7 +680,7 @@ func TestSessionWaitsForAConnection(t *testing.T) {
 		})
 		synctest.Wait()
 		// All of them have given back what came too late.
-		n = New(client).(*node)
+		n = New(client).(*lending.Node)
 		noError(t, "Session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 		n.Close()
 	})

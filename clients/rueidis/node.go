@@ -63,40 +63,16 @@ package rueidisnode
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/driver/rediskit"
-	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/subscription"
-	"github.com/lockstrategies/locks/internal/timeup"
-	"github.com/lockstrategies/locks/strategy"
 )
-
-var _ driver.Node = (*node)(nil)
-
-// node is what a rueidis client leads to: one Redis server, the master that Sentinel names,
-// or a cluster. It is safe for concurrent use.
-type node struct {
-	rediskit.Users
-
-	client    rueidis.Client
-	cluster   bool
-	fixed     string                 // the address, where there is one
-	learned   atomic.Pointer[string] // the server's own word for it
-	unordered atomic.Bool            // the server forbids what order needs; for good
-
-	pipe   pipe
-	sub    *subscription.Subscriber
-	calls  *client.Gate // sessions, and calls to a cluster
-	silent client.Silence
-	idle   idleConns      // connections that were given back, and may be lent again
-	work   client.Hanging // whatever runs next to the callers
-}
 
 // New makes a Node of a client and does no I/O. The client stays the caller's: Close does not
 // close it. Close the Node, or the strategy that has it, before the client: connections that
@@ -107,158 +83,126 @@ func New(c rueidis.Client) driver.Node {
 	if c == nil {
 		return driver.BadNode(errors.New("locks: the rueidis.Client is nil: make one with rueidis.NewClient"))
 	}
-	n := &node{client: c, cluster: c.Mode() == rueidis.ClientModeCluster, calls: client.NewGate()}
-	n.fixed = addressOf(c, n.cluster)
-	n.unordered.Store(n.cluster)
-	n.pipe.n = n
-	n.sub = newSubscriber(n)
-	return n
+	return lending.New(lender{c})
 }
 
-// addressOf is the address that the user gave, if it is the server's for good.
-func addressOf(client rueidis.Client, cluster bool) string {
-	var addrs []string
-	if client.Mode() != rueidis.ClientModeSentinel {
-		for addr := range client.Nodes() {
-			addrs = append(addrs, addr)
-		}
+// A lender is a client, and a loan one of its connections, in the words of package lending.
+type (
+	lender struct{ rueidis.Client }
+	loan   struct{ rueidis.DedicatedClient }
+)
+
+func (c lender) Cluster() bool { return c.Mode() == rueidis.ClientModeCluster }
+
+func (c lender) Addrs() []string {
+	if c.Mode() == rueidis.ClientModeSentinel {
+		return nil
 	}
-	switch slices.Sort(addrs); {
-	case cluster && len(addrs) > 0:
-		return "cluster of " + addrs[0]
-	case len(addrs) == 1:
-		return addrs[0]
-	}
-	return "" // Sentinel may name another, and of several only one is the master
+	return slices.Collect(maps.Keys(c.Nodes()))
 }
 
-// Name returns the address that the client was given. With Sentinel, and with replicas next
-// to the server, it is the address at which the server sees itself reached, and [driver.Unnamed] until
-// it has said so. That of a cluster begins with "cluster of".
-func (n *node) Name() string {
-	if n.fixed != "" {
-		return n.fixed
-	}
-	if s := n.learned.Load(); s != nil {
-		return *s
-	}
-	return driver.Unnamed
+func (c lender) Do(ctx context.Context, cmd lending.Command) lending.Reply {
+	return replyOf(c.Client.Do(ctx, build(c.B(), cmd)))
 }
 
-// Ordered reports whether commands on one key take effect in the order of the calls, also
-// after a call has timed out. It turns false, for good, when the server refuses to tell a
-// connection who it is (CLIENT INFO, Redis 6.2) or to kill one that was given up (CLIENT
-// KILL). Of a cluster it is false from the start.
-//
-// If it is false, an undo that finds nothing proves nothing: the engine repeats it until it finds
-// the token, or a TTL has passed since the server gave a sign of life. So after a lost reply a lock
-// that nobody holds may appear in between, and keep others out for that time. There are never two
-// holders.
-func (n *node) Ordered() bool { return !n.unordered.Load() }
-
-// Do sends one command. An empty key without further arguments sends the bare command, such
-// as TIME. On a cluster a command without a key goes to any node.
-//
-// A caller that is alone reads for itself, and cannot be interrupted meanwhile: when its ctx
-// ends it returns with the reply, at due at the latest.
-func (n *node) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
-	if err := allowed(cmd); err != nil {
-		return nil, n.unsent(err)
-	}
-	words := make([]string, 0, 1+len(args))
-	if key != "" || len(args) > 0 {
-		words = append(words, key)
-	}
-	return n.send(ctx, due, command{key, cmd, appendPlain(words, args)})
+func (c lender) Dedicate() (lending.Conn, func()) {
+	dedicated, release := c.Client.Dedicate()
+	return loan{dedicated}, release
 }
 
-// Eval runs a script by its hash, and in full if the server does not know it. A NOSCRIPT has
-// changed nothing, so the second request cannot double the first; it is a call of its own,
-// which is not made when ctx or due have ended meanwhile.
-//
-// All keys have to lie in one slot of a cluster; it refuses others, and nothing has changed.
-func (n *node) Eval(ctx context.Context, due time.Time, s *driver.Script, keys []string, args ...any) (any, error) {
-	reply, err := n.send(ctx, due, n.script("EVALSHA", s.Hash(), keys, args))
-	if rediskit.NoScript(err) {
-		return n.send(ctx, due, n.script("EVAL", s.Source(), keys, args))
+func (c loan) DoMulti(ctx context.Context, cmds ...lending.Command) []lending.Reply {
+	built := make(rueidis.Commands, len(cmds))
+	for i, cmd := range cmds {
+		built[i] = build(c.B(), cmd)
 	}
-	return reply, err
-}
-
-func (n *node) script(cmd, script string, keys []string, args []any) command {
-	words := make([]string, 0, 2+len(keys)+len(args))
-	words = append(words, script, plain(len(keys)))
-	words = append(words, keys...)
-	first := ""
-	if len(keys) > 0 {
-		first = keys[0]
+	replies := make([]lending.Reply, len(cmds))
+	for i, r := range c.DedicatedClient.DoMulti(ctx, built...) {
+		replies[i] = replyOf(r)
 	}
-	return command{first, cmd, appendPlain(words, args)}
+	return replies
 }
 
-// A command can be sent more than once. What the client makes of it cannot: the client takes that back.
-type command struct {
-	key   string
-	name  string
-	words []string
+func (c loan) Hear(fn func(channel, msg string)) (end <-chan error) {
+	return c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { fn(m.Channel, m.Message) }})
 }
 
-// command makes the client's command. The slot is that of the first key: the builder would
-// panic at keys of several slots, where the server refuses them.
-func (n *node) command(c command) rueidis.Completed {
-	built := n.client.B().Arbitrary(c.name).Args(c.words...).Build()
-	if n.cluster && c.key != "" {
-		built = built.SetSlot(c.key)
+// build makes the client's command, which can be sent once: the client takes it back. Arbitrary panics at keys of several
+// slots, where the server refuses them, and at subscriptions.
+func build(b rueidis.Builder, cmd lending.Command) rueidis.Completed {
+	switch cmd.Name {
+	case subscription.Subscribe:
+		return b.Subscribe().Channel(cmd.Words...).Build()
+	case subscription.Unsubscribe:
+		return b.Unsubscribe().Channel(cmd.Words...).Build()
+	}
+	built := b.Arbitrary(cmd.Name).Args(cmd.Words...).Build()
+	if cmd.Slot != "" {
+		built = built.SetSlot(cmd.Slot)
 	}
 	return built
 }
 
-func (n *node) send(ctx context.Context, due time.Time, c command) (any, error) {
-	if err := timeup.Why(ctx, due); err != nil {
-		return nil, n.unsent(err)
+func replyOf(r rueidis.RedisResult) (reply lending.Reply) {
+	if err := r.NonRedisError(); err != nil {
+		return lending.Reply{Broken: err, NoSlot: errors.Is(err, rueidis.ErrNoSlot)}
 	}
-	if n.cluster {
-		return n.route(ctx, due, n.command(c))
+	m, err := r.ToMessage()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return lending.Reply{Refusal: err}
 	}
-	return n.pipe.do(ctx, &op{command: c, due: due})
+	reply.Value, reply.Odd = plainReply(m)
+	return reply
 }
 
-// Probe asks the server for its role by HELLO, and returns how often another connection for requests took the
-// place of one that was lost, or led to a replica. Of a cluster the client does not report that: it is always 0.
-func (n *node) Probe(ctx context.Context, due time.Time) (returns uint64) {
-	if n.cluster {
-		return 0
-	}
-	for range 2 { // the first may find the connection lost, or a replica, the second makes another
-		hello, err := n.Do(ctx, due, "HELLO", "")
-		if !errors.Is(err, strategy.ErrUnknown) && !(err == nil && rediskit.Demoted(hello) && n.pipe.abandon()) {
-			break
+// plainReply makes nil, int64, []byte and []any of what RESP3 has besides them: of a map a
+// list of keys and values, of a boolean 1 or 0, of other scalars their text.
+func plainReply(m rueidis.RedisMessage) (any, error) {
+	switch {
+	case m.IsNil():
+		return nil, nil
+	case m.IsInt64():
+		return m.ToInt64()
+	case m.IsBool():
+		if yes, _ := m.ToBool(); yes {
+			return int64(1), nil
 		}
+		return int64(0), nil
+	case m.IsArray():
+		all, _ := m.ToArray() // it is one
+		return plainReplies(all)
+	case m.IsMap():
+		pairs, err := m.ToMap()
+		if err != nil {
+			return nil, err
+		}
+		var all []any
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			value, err := plainReply(pairs[key])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, []byte(key), value)
+		}
+		return all, nil
 	}
-	n.pipe.mu.Lock()
-	defer n.pipe.mu.Unlock()
-	return n.pipe.returns.Count
+	text, err := m.ToString()
+	if err != nil { // an error among others, or a type that no reply has
+		return nil, err
+	}
+	if !m.IsString() && len(text) >= 4 && text[3] == ':' {
+		text = text[4:] // a verbatim string, which begins with its format
+	}
+	return []byte(text), nil
 }
 
-// closeGrace is how long Close waits for connections that are being made or closed: rueidis
-// can be interrupted in neither, and closing takes it a second if the server does not answer.
-const closeGrace = 2 * time.Second
-
-// Close says that one user less is there. When none is left it ends what is under way: requests that were sent
-// are [strategy.ErrUnknown], others [strategy.ErrUnsent], and both are [strategy.ErrClosed]. The connections are
-// closed. Sessions end with the reply to the command that they wait for, or at
-// their due time, and Close waits for them; for connections under way it waits two seconds at
-// most, and then leaves them to close themselves. Close must not be called from inside a function that
-// was given to Session or Subscribe. A second call changes nothing. The error is nil.
-func (n *node) Close() error {
-	if !n.Leave() {
-		return nil
+func plainReplies(all []rueidis.RedisMessage) (any, error) {
+	replies := make([]any, len(all))
+	for i, m := range all {
+		reply, err := plainReply(m)
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		replies[i] = reply
 	}
-	n.calls.Close() // first: no other connection can undo what they leave unconfirmed
-	n.pipe.close()
-	n.sub.Close()
-	n.calls.Wait()
-	n.work.Go(n.sub.Wait)
-	n.work.Wait(closeGrace)
-	return nil
+	return replies, nil
 }

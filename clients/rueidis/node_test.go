@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -24,8 +25,7 @@ func TestNameIsTheAddress(t *testing.T) {
 	if got := shared(t).Name(); got != s.Addr() {
 		t.Errorf("Name() = %s, want %s", got, s.Addr())
 	}
-	n := shared(t)
-	n.fixed = "" // as with Sentinel
+	n := lendingNode(t, sentinel{newClient(t, optionsOf(t, s))})
 	if got := n.Name(); got != driver.Unnamed {
 		t.Errorf("Name() = %s before the first request, want %s", got, driver.Unnamed)
 	}
@@ -57,7 +57,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Own(t, redistest.Config{})
 	client := newClient(t, optionsOf(t, srv))
-	n := New(client).(*node)
+	n := New(client).(*lending.Node)
 	echo(t, n, "first")
 	_, stop := nodetest.Subscribe(t, n, t.Name())
 	stop()
@@ -74,7 +74,7 @@ func TestConnectionsAreGivenBack(t *testing.T) {
 	connections := func() int { return strings.Count(fmt.Sprintf("%s", redistest.Do(t, srv, "CLIENT", "LIST")), "\n") }
 	before := connections()
 	for i := range 5 {
-		again := New(client).(*node)
+		again := New(client).(*lending.Node)
 		echo(t, again, "again")
 		again.Close()
 		if after := connections(); after > before {

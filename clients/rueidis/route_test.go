@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -27,7 +28,7 @@ const ofFirst, ofSecond = "bar", "foo"
 const slots = "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n+a\r\n:1\r\n*3\r\n:8192\r\n:16383\r\n*2\r\n+b\r\n:1\r\n"
 
 // twoMasters is a cluster's Node. The replies come in the place of the masters' own.
-func twoMasters(t *testing.T, with rueidis.ClientOption, replies ...reply) (n *node, first, second *memory) {
+func twoMasters(t *testing.T, with rueidis.ClientOption, replies ...reply) (n *lending.Node, first, second *memory) {
 	master := func(id string) *memory {
 		return newMemory(t, append(replies, says("CLUSTER SLOTS", slots), says("CLUSTER MYID", "+"+id+"\r\n"), says("EXISTS", ":0\r\n"))...)
 	}
@@ -41,7 +42,7 @@ func twoMasters(t *testing.T, with rueidis.ClientOption, replies ...reply) (n *n
 		return m.options().DialCtxFn(ctx, addr, d, c)
 	}
 	t.Cleanup(func() { time.Sleep(time.Minute) }) // the client looks for new masters a little longer
-	n = New(clusterClientOf(t, with)).(*node)
+	n = New(clusterClientOf(t, with)).(*lending.Node)
 	t.Cleanup(func() { n.Close() })
 	return n, first, second
 }
@@ -87,7 +88,7 @@ func TestMasterOfTheKeyIsAsked(t *testing.T) {
 
 // TRYAGAIN is asked again every 10 ms, until there is no time for that, the caller leaves, or Close.
 func TestTryAgain(t *testing.T) {
-	again := func(t *testing.T) (*node, *memory, *atomic.Bool) {
+	again := func(t *testing.T) (*lending.Node, *memory, *atomic.Bool) {
 		var on atomic.Bool
 		on.Store(true)
 		n, first, _ := twoMasters(t, rueidis.ClientOption{}, when(&on, says("GET", "-TRYAGAIN x\r\n")), says("LPOP", "-WRONGTYPE x\r\n"))
@@ -113,7 +114,7 @@ func TestTryAgain(t *testing.T) {
 		},
 		"due at the next": func(t *testing.T) {
 			n, _, _ := again(t)
-			_, err := n.Do(t.Context(), time.Now().Add(tryAgainAfter), "GET", ofFirst)
+			_, err := n.Do(t.Context(), time.Now().Add(lending.TryAgainAfter), "GET", ofFirst)
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("GET = %v, want that its time is up", err)
 			}
@@ -163,7 +164,7 @@ func TestRoutedCommandIsLost(t *testing.T) {
 		want(t, "HOLD of who leaves", err, strategy.ErrUnknown, cause)
 		time.AfterFunc(time.Second, first.Cut)
 		_, err = n.Do(t.Context(), soon(), "HOLD", ofFirst)
-		want(t, "HOLD that is cut off", err, strategy.ErrUnknown, errLost)
+		want(t, "HOLD that is cut off", err, strategy.ErrUnknown, lending.ErrLost)
 		began := time.Now()
 		_, err = n.Do(t.Context(), began.Add(time.Second), "HOLD", ofFirst)
 		want(t, "HOLD that is due", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
@@ -188,7 +189,7 @@ func TestCloseOfARoutedNode(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		n.Close()
-		if took := time.Since(began); took >= closeGrace {
+		if took := time.Since(began); took >= lending.CloseGrace {
 			t.Errorf("Close took %v", took)
 		}
 		want(t, "HOLD at Close", receive(t, "its end", got), strategy.ErrUnknown, strategy.ErrClosed)
@@ -218,7 +219,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 			_, stop := nodetest.Subscribe(t, n, ofFirst)
 			stop()
 		}
-		if conns, _ := n.sub.Connections(); conns != 2 {
+		if conns, _ := n.Sub.Connections(); conns != 2 {
 			t.Errorf("%d connections, want one to each master", conns)
 		}
 		exists := func(when string, firsts, seconds int) {
@@ -227,22 +228,22 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 			wantSeen(t, first, "EXISTS "+ofFirst, firsts)
 			wantSeen(t, second, "EXISTS", seconds)
 		}
-		time.Sleep(checkSlotsEvery - 1 - time.Second)
+		time.Sleep(lending.CheckSlotsEvery - 1 - time.Second)
 		exists("before", 0, 0)
 		time.Sleep(time.Nanosecond)
 		exists("three seconds after the first", 1, 0)
 		wantSeen(t, first, "EXISTS x", 1)
-		time.Sleep(checkSlotsEvery)
+		time.Sleep(lending.CheckSlotsEvery)
 		exists("three more", 2, 1)
 		forbids.Store(true)
-		time.Sleep(checkSlotsEvery)
+		time.Sleep(lending.CheckSlotsEvery)
 		exists("where that is forbidden", 3, 2)
 		forbids.Store(false)
 		if !h.Silent() || !same.Silent() || !other.Silent() {
 			t.Error("a subscription has ended")
 		}
 		moved.Store(true)
-		time.Sleep(checkSlotsEvery)
+		time.Sleep(lending.CheckSlotsEvery)
 		synctest.Wait()
 		want(t, "the end of the subscription that has moved", receive(t, "it", h.Ends), strategy.ErrUnknown, subscription.ErrMoved)
 		if !same.Silent() || !other.Silent() {
@@ -251,7 +252,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		wantSeen(t, first, "UNSUBSCRIBE "+ofFirst, 1)
 		stop()
 		before := first.Seen("EXISTS")
-		time.Sleep(3 * checkSlotsEvery)
+		time.Sleep(3 * lending.CheckSlotsEvery)
 		if first.Seen("EXISTS") != before {
 			t.Error("a server is asked about no channel")
 		}
@@ -261,11 +262,11 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		began := time.Now()
 		err := receive(t, "the end", other.Ends)
 		want(t, "the end at a silent server", err, strategy.ErrUnknown, os.ErrDeadlineExceeded)
-		if took := time.Since(began); took > checkSlotsEvery+subscription.ConfirmLimit {
+		if took := time.Since(began); took > lending.CheckSlotsEvery+subscription.ConfirmLimit {
 			t.Errorf("a silent server was found out after %v", took)
 		}
 		again, _ := nodetest.Subscribe(t, n, "x{"+ofFirst+"}") // as the connection has stayed
-		time.Sleep(checkSlotsEvery)
+		time.Sleep(lending.CheckSlotsEvery)
 		synctest.Wait()
 		if first.Seen("EXISTS") != before+1 {
 			t.Errorf("%d EXISTS for a new subscription, want 1", first.Seen("EXISTS")-before)
@@ -273,7 +274,7 @@ func TestMastersAreAskedAboutChannels(t *testing.T) {
 		n.Close()
 		want(t, "the end at Close", receive(t, "it", again.Ends), strategy.ErrUnknown, strategy.ErrClosed)
 		asked := first.asked.Load()
-		time.Sleep(2 * checkSlotsEvery)
+		time.Sleep(2 * lending.CheckSlotsEvery)
 		if first.asked.Load() != asked {
 			t.Error("a server is asked after Close")
 		}
@@ -290,7 +291,7 @@ func TestMasterDoesNotTellWhoItIs(t *testing.T) {
 			nodetest.Subscribe(t, n, ofFirst)
 			nodetest.Subscribe(t, n, "x{"+ofFirst+"}")
 		}
-		if conns, _ := n.sub.Connections(); conns != 2 {
+		if conns, _ := n.Sub.Connections(); conns != 2 {
 			t.Errorf("%d connections for two channels", conns)
 		}
 		busy.Store(true)

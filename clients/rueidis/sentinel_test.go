@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/fairqueue"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -25,7 +26,7 @@ func TestSentinelFailOver(t *testing.T) {
 	client, err := rueidis.NewClient(small(rueidis.ClientOption{InitAddress: s.Addrs, Sentinel: rueidis.SentinelOption{MasterSet: s.Name}}))
 	redistest.Must(t, err)
 	t.Cleanup(client.Close)
-	n := New(client).(*node)
+	n := New(client).(*lending.Node)
 	lock := clienttest.Strategy(t, fairqueue.On(n), strategy.Options{TTL: time.Minute, OpTimeout: 5 * time.Second}).NewLock("sentinel")
 
 	holds := func(what string, master *redistest.Server) {

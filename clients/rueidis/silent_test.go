@@ -10,13 +10,14 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
 
 // idle has the client make that many connections, which are idle then.
-func idle(t *testing.T, n *node, conns int) {
+func idle(t *testing.T, n *lending.Node, conns int) {
 	t.Helper()
 	if conns == 0 {
 		return
@@ -71,7 +72,7 @@ func TestFarAwayServerIsWaitedFor(t *testing.T) {
 		m := newMemory(t, func(c *nodetest.Conn, _ string) bool { time.Sleep(2 * client.Patience); return false })
 		m.Greet = 2 * client.Patience
 		n := m.node(t)
-		n.silent.Note()
+		n.Silent.Note()
 		noError(t, "Session", n.Session(t.Context(), soon(), ofFirst, func(driver.Conn) error { return nil }))
 		if got := m.Dialled(); got != 2 {
 			t.Errorf("%d connections, want the client's own and one", got)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -15,7 +16,7 @@ import (
 )
 
 // subscribing is a Subscribe in a goroutine.
-func subscribing(n *node, ctx context.Context, channel string, fn func([]byte, error)) <-chan error {
+func subscribing(n *lending.Node, ctx context.Context, channel string, fn func([]byte, error)) <-chan error {
 	out := make(chan error, 1)
 	go func() {
 		_, err := n.Subscribe(ctx, channel, fn)
@@ -61,7 +62,8 @@ func TestSubscribeIsNotAnswered(t *testing.T) {
 // ended is closed.
 func TestConnectionForSubscriptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := newMemory(t)
+		var replica atomic.Bool
+		m := newMemory(t, when(&replica, says("SET", "-READONLY x\r\n")))
 		n := m.node(t)
 		var last nodetest.Heard
 		for range 3 {
@@ -79,11 +81,13 @@ func TestConnectionForSubscriptions(t *testing.T) {
 		if m.Dialled() != 2 {
 			t.Errorf("%d connections, want the client's own and one", m.Dialled())
 		}
-		n.leaveSubscriptions()
+		replica.Store(true)
+		_, err := n.Do(t.Context(), soon(), "SET", "k")
+		want(t, "SET", err, strategy.ErrRefused)
 		want(t, "the end", receive(t, "it", last.Ends), strategy.ErrUnknown, subscription.ErrReplaced)
 		time.Sleep(time.Minute)
-		if m.Open() != 1 {
-			t.Errorf("%d connections are open, want the client's own", m.Open())
+		if m.Open() != 2 {
+			t.Errorf("%d connections are open, want the client's own, and that for requests", m.Open())
 		}
 		noError(t, "a session", n.Session(t.Context(), soon(), "k", func(driver.Conn) error { return nil }))
 	})

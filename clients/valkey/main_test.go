@@ -10,6 +10,7 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
@@ -51,14 +52,24 @@ func optionsOf(t testing.TB, s *redistest.Server) valkey.ClientOption {
 	return o
 }
 
-func newNode(t testing.TB, o valkey.ClientOption) *node {
+func newNode(t testing.TB, o valkey.ClientOption) *lending.Node {
 	t.Helper()
-	n := New(newClient(t, o)).(*node)
+	return lendingNode(t, newClient(t, o))
+}
+
+func lendingNode(t testing.TB, client valkey.Client) *lending.Node {
+	t.Helper()
+	n := New(client).(*lending.Node)
 	t.Cleanup(func() { n.Close() })
 	return n
 }
 
-func shared(t testing.TB) *node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
+// A sentinel is a client whose server is named by Sentinel, as far as it says.
+type sentinel struct{ valkey.Client }
+
+func (sentinel) Mode() valkey.ClientMode { return valkey.ClientModeSentinel }
+
+func shared(t testing.TB) *lending.Node { return newNode(t, optionsOf(t, redistest.Shared(t))) }
 
 var (
 	soon = nodetest.Soon
@@ -70,7 +81,7 @@ func receive[T any](t *testing.T, what string, c <-chan T) T {
 	return nodetest.Receive(t, what, c)
 }
 
-func echo(t *testing.T, n *node, text string) {
+func echo(t *testing.T, n *lending.Node, text string) {
 	t.Helper()
 	reply, err := n.Do(t.Context(), soon(), "ECHO", text)
 	if got := fmt.Sprintf("%s", reply); err != nil || got != text {

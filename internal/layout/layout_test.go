@@ -115,6 +115,7 @@ var only = map[string][]string{
 	"telemetry": {"strategy"},
 	"clients": {
 		"strategy", "driver", "driver/rediskit", "election", "internal/client", "internal/subscription", "internal/timeup", "clients/redigo",
+		"clients/internal/lending",
 	},
 }
 

@@ -67,6 +67,7 @@ var subjects = []subject{
 	{"internal/timeup", []judge{{"internal/timeup", ""}}},
 	{"clients/goredis", []judge{{"clients/goredis", ""}}},
 	{"clients/rueidis", []judge{{"clients/rueidis", ""}}},
+	{"clients/internal/lending", []judge{{"clients/internal/lending", ""}, {"clients/rueidis", ""}}},
 	{"clients/redisc", []judge{{"clients/redisc", ""}}},
 	{"clients/gocron", []judge{{"clients/gocron", ""}}},
 	{"election", []judge{{"election", ""}}},

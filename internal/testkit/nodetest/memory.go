@@ -190,6 +190,7 @@ func silentPool(t *testing.T, s Subject) {
 					}
 				})
 				idle(t, n, 8)
+				synctest.Wait()
 				if err := set(t, n); err != nil {
 					t.Fatal(err)
 				}
@@ -264,8 +265,9 @@ func sessionLearnsOfAReplica(t *testing.T, s Subject) {
 				c.Plain(cmd)
 			}
 		})
-		idle(t, n, 1)
 		h, _ := Subscribe(t, n, "c")
+		idle(t, n, 1)
+		synctest.Wait() // its connection has been given back
 		replicas.Store(int32(f.Dialled()))
 		session := func() error {
 			return n.Session(t.Context(), Soon(), "k", func(c driver.Conn) error { _, err := c.Do("SET", "k", "v"); return err })

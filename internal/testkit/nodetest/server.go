@@ -164,6 +164,7 @@ func (s *Server) accept(nc net.Conn) {
 	defer s.mu.Unlock()
 	if s.over {
 		nc.Close()
+		return
 	}
 	c := &Conn{Conn: nc, ID: len(s.conns) + 1, server: s, heard: map[string]bool{}}
 	s.conns = append(s.conns, c)

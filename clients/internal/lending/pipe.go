@@ -1,4 +1,4 @@
-package rueidisnode
+package lending
 
 import (
 	"context"
@@ -6,21 +6,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 const (
-	// probeAfter is for how long an unused connection is trusted. Routers forget
+	// ProbeAfter is for how long an unused connection is trusted. Routers forget
 	// connections and servers close them, and then a request gets no answer; a PING that
 	// fails costs nothing but a new connection.
-	probeAfter = time.Second
+	ProbeAfter = time.Second
 
-	// bringLimit bounds the first words on a new connection.
-	bringLimit = 5 * time.Second
+	// BringLimit bounds the first words on a new connection.
+	BringLimit = 5 * time.Second
 )
 
 // A pipe carries the ops of all callers over one connection, batch by batch: the next is sent
@@ -31,7 +29,7 @@ const (
 // more than the reply. Where callers come together a goroutine does it for all, for as long
 // as somebody waits.
 type pipe struct {
-	n *node
+	n *Node
 
 	mu     sync.Mutex
 	closed bool
@@ -46,7 +44,7 @@ type pipe struct {
 
 // An op is one command and its caller.
 type op struct {
-	command
+	Command
 	due time.Time
 
 	// Guarded by the pipe's lock.
@@ -192,18 +190,18 @@ func latest(ops []*op) (due time.Time) {
 // nothing is sent.
 func (l *pipe) exchange(batch []*op) {
 	lt := l.lent // the duty is this goroutine's: nobody else changes it
-	results, err := lt.ask(context.Background(), latest(batch), l.n.commands(batch)...)
-
-	replies, refusals := make([]any, len(batch)), make([]error, len(batch))
-	for i := range results {
-		replies[i], refusals[i] = l.n.answered(results[i])
+	cmds := make([]Command, len(batch))
+	for i, o := range batch {
+		cmds[i] = o.Command
 	}
+	replies, err := lt.ask(context.Background(), latest(batch), cmds...)
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flight = nil
 	if err != nil {
 		if isTimeout(err) {
-			l.n.silent.Note()
+			l.n.Silent.Note()
 		}
 		l.giveUp()
 		for _, o := range batch {
@@ -212,16 +210,17 @@ func (l *pipe) exchange(batch []*op) {
 		return
 	}
 	lt.used = time.Now()
-	if slices.ContainsFunc(results, saysReadOnly) {
+	if slices.ContainsFunc(replies, Reply.ofReplica) {
 		l.abandonNow()
 	}
 	var again []*op
 	for i, o := range batch {
-		if lt.retired && saysReadOnly(results[i]) && !o.resent && !o.abandoned && !l.closed {
+		if lt.retired && replies[i].ofReplica() && !o.resent && !o.abandoned && !l.closed {
 			again = append(again, o)
 			continue
 		}
-		o.finish(replies[i], refusals[i], nil)
+		reply, err := l.n.answered(replies[i])
+		o.finish(reply, err, nil)
 	}
 	l.sendAgain(again)
 }
@@ -257,16 +256,6 @@ func (l *pipe) abandonNow() bool {
 	return true
 }
 
-func (n *node) commands(batch []*op) []rueidis.Completed {
-	cmds := make([]rueidis.Completed, len(batch))
-	for i, o := range batch {
-		cmds[i] = n.command(o.command)
-	}
-	return cmds
-}
-
-func saysReadOnly(r rueidis.RedisResult) bool { return isReadOnly(r.Error()) }
-
 // giveUp ends the use of a connection with an unconfirmed batch. Nobody knows what became of
 // it; the server may even read it later. So it is marked for being killed, before anything is
 // sent on another connection.
@@ -300,7 +289,7 @@ func (l *pipe) bring(due time.Time) error {
 		lt = nil
 	}
 	if lt == nil {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), bringLimit, timeup.Err)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), BringLimit, timeup.Err)
 		defer cancel()
 		made, err := l.n.lend(ctx, "")
 		if err != nil {
@@ -390,5 +379,17 @@ func (l *pipe) close() {
 	}
 	if l.lent != nil {
 		l.n.discard(l.lent) // if somebody uses it, he drops it
+	}
+}
+
+// Noticed reports whether the client's reader has met the end of the connection.
+func (n *Node) Noticed() bool {
+	n.pipe.mu.Lock()
+	defer n.pipe.mu.Unlock()
+	select {
+	case <-n.pipe.lent.ended:
+		return true
+	default:
+		return false
 	}
 }

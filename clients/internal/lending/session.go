@@ -1,11 +1,9 @@
-package rueidisnode
+package lending
 
 import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
@@ -15,7 +13,7 @@ import (
 
 // Session lends a connection of the client's to fn. If none is available until due, the error is
 // ErrUnsent. A command of fn's ends at due. The session looks at ctx between commands, because
-// rueidis cannot always be interrupted inside one.
+// the client cannot always be interrupted inside one.
 //
 // On one server a session is in the order of the calls, too. Before it, a PING makes sure that
 // what Do and Eval left unconfirmed has been done, or never will be. Then the session asks its
@@ -23,7 +21,7 @@ import (
 // If one of its commands gets no reply, the Node kills that connection before it sends anything else.
 // On a cluster it is the connection to the master that has the key. If the key has moved, the server
 // refuses the commands with MOVED, and the client looks for the new master.
-func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
+func (n *Node) Session(ctx context.Context, due time.Time, key string, fn func(driver.Conn) error) error {
 	if err := timeup.Why(ctx, due); err != nil {
 		return n.unsent(err)
 	}
@@ -52,7 +50,7 @@ func (n *node) Session(ctx context.Context, due time.Time, key string, fn func(d
 // settle waits until the server can do nothing more of what Do and Eval left unconfirmed. The answer
 // to a PING shows that: it comes after their answers, or from a connection that has killed theirs. A
 // refusal is an answer, too.
-func (n *node) settle(ctx context.Context, due time.Time) error {
+func (n *Node) settle(ctx context.Context, due time.Time) error {
 	if !n.pipe.unsettled() {
 		return nil
 	}
@@ -62,21 +60,21 @@ func (n *node) settle(ctx context.Context, due time.Time) error {
 
 // borrow is lend, left at due, with ctx, or at Close, even when the client knows none of these. A connection
 // that comes too late goes back.
-func (n *node) borrow(ctx context.Context, due time.Time, key string) (*lent, error) {
+func (n *Node) borrow(ctx context.Context, due time.Time, key string) (*lent, error) {
 	timed, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
 	bounded, end := context.WithCancelCause(timed)
 	defer context.AfterFunc(n.calls.Life(), func() { end(strategy.ErrClosed) })()
 	lt, err := client.Call(bounded, &n.work, func(ctx context.Context) (*lent, error) { return n.lend(ctx, key) }, n.giveBack)
 	if err != nil && err == context.Cause(timed) && !time.Now().Before(due) { // lend may find that out later
-		n.silent.Note()
+		n.Silent.Note()
 	}
 	return lt, err
 }
 
 // A session is a lent connection. It is fn's alone, and not safe for concurrent use.
 type session struct {
-	n    *node
+	n    *Node
 	ctx  context.Context
 	due  time.Time
 	lent *lent
@@ -93,25 +91,20 @@ func (s *session) Do(cmd string, args ...any) (any, error) {
 		return nil, s.n.unsent(err)
 	}
 	s.left.Note(cmd)
-	results, err := s.lent.ask(s.ctx, s.due, s.command(cmd, args))
+	replies, err := s.lent.ask(s.ctx, s.due, Command{Name: cmd, Words: appendPlain(nil, args)})
 	if err != nil {
 		s.n.pipe.killFirst(s.lent.id)
 		if isTimeout(err) && !time.Now().Before(s.due) {
-			s.n.silent.Note()
+			s.n.Silent.Note()
 		}
 		s.broken = lost(err)
 		return nil, s.n.unknown(timeup.With(s.ctx, s.due, s.broken))
 	}
-	if saysReadOnly(results[0]) { // see pipe.exchange
+	if replies[0].ofReplica() { // see pipe.exchange
 		s.replica = true
 		s.n.pipe.abandon()
 	}
-	return s.n.answered(results[0])
-}
-
-// command has no slot: the connection leads to the right master already.
-func (s *session) command(cmd string, args []any) rueidis.Completed {
-	return s.lent.B().Arbitrary(cmd).Args(appendPlain(nil, args)...).Build()
+	return s.n.answered(replies[0])
 }
 
 func (s *session) mayDo(cmd string) error {
@@ -135,7 +128,7 @@ func (s *session) mayDo(cmd string) error {
 func (s *session) giveBack() {
 	s.over = true
 	if cmd := s.left.End(); cmd != "" && s.broken == nil && !s.replica { // past due this fails at once
-		_, s.broken = s.lent.ask(context.Background(), s.due, s.command(cmd, nil))
+		_, s.broken = s.lent.ask(context.Background(), s.due, Command{Name: cmd})
 	}
 	if s.broken != nil || s.replica {
 		s.n.discard(s.lent)

@@ -1,6 +1,4 @@
-// Code generated from clients/rueidis by generated_test.go. DO NOT EDIT.
-
-package valkeynode
+package lending
 
 import (
 	"context"
@@ -10,31 +8,28 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/valkey-io/valkey-go"
-
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// tryAgainAfter is how long a command waits that a cluster has refused while its keys are on
+// TryAgainAfter is how long a command waits that a cluster has refused while its keys are on
 // their way from one master to another.
-const tryAgainAfter = 10 * time.Millisecond
+const TryAgainAfter = 10 * time.Millisecond
 
 // route sends a command by the client's own pipelines, which follow MOVED and ASK. TRYAGAIN has
 // changed nothing either, and is followed here until ctx or due end.
-func (n *node) route(ctx context.Context, due time.Time, cmd valkey.Completed) (any, error) {
+func (n *Node) route(ctx context.Context, due time.Time, cmd Command) (any, error) {
 	if !n.calls.Enter() {
 		return nil, n.unsent(strategy.ErrClosed)
 	}
 	defer n.calls.Leave()
-	cmd = cmd.Pin() // it may be sent again
 	for {
 		reply, err := n.routeOnce(ctx, due, cmd)
-		if !isTryAgain(err) || time.Until(due) < tryAgainAfter {
+		if !isTryAgain(err) || time.Until(due) < TryAgainAfter {
 			return reply, err
 		}
-		pause := time.NewTimer(tryAgainAfter)
+		pause := time.NewTimer(TryAgainAfter)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -52,11 +47,11 @@ func isTryAgain(err error) bool {
 
 // routeOnce leaves in time, which the client may not: it waits for others' dials, and for a
 // place in a pipeline that is full.
-func (n *node) routeOnce(ctx context.Context, due time.Time, cmd valkey.Completed) (any, error) {
+func (n *Node) routeOnce(ctx context.Context, due time.Time, cmd Command) (any, error) {
 	bounded, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
 	var begun atomic.Bool // the one that sets it decides whether the command is sent
-	got := make(chan valkey.ValkeyResult, 1)
+	got := make(chan Reply, 1)
 	n.work.Go(func() {
 		if begun.CompareAndSwap(false, true) {
 			got <- n.client.Do(bounded, cmd)
@@ -83,25 +78,24 @@ func kindOf(maybeSent bool) error {
 // routed reads what the client brings: a reply, or the reason why no reply came. If the last server
 // could not be reached, no server has done anything: those before it have said that they do not serve
 // the key.
-func (n *node) routed(ctx context.Context, due time.Time, r valkey.ValkeyResult) (any, error) {
-	err := r.NonValkeyError()
-	if err == nil {
+func (n *Node) routed(ctx context.Context, due time.Time, r Reply) (any, error) {
+	if r.Broken == nil {
 		return n.answered(r)
 	}
-	if unreached(err) {
-		return nil, n.unsent(client.Discreet(err, ""))
+	if r.unreached() {
+		return nil, n.unsent(client.Discreet(r.Broken, ""))
 	}
 	if why := timeup.Why(ctx, due); why != nil {
 		return nil, n.unknown(why)
 	}
-	return nil, n.unknown(lost(err))
+	return nil, n.unknown(lost(r.Broken))
 }
 
 // unreached reports whether the client had no connection: no server listens, or no node has the slot.
 // A refused login proves nothing: when the client has to log in again (AuthCredentialsFn), requests in
 // flight get that error, too. Nor does a dial inside of another error, which may be
 // AuthCredentialsFn's own.
-func unreached(err error) bool {
-	op, ok := err.(*net.OpError)
-	return ok && op.Op == "dial" || errors.Is(err, valkey.ErrNoSlot)
+func (r Reply) unreached() bool {
+	op, ok := r.Broken.(*net.OpError)
+	return ok && op.Op == "dial" || r.NoSlot
 }

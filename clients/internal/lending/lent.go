@@ -1,4 +1,4 @@
-package rueidisnode
+package lending
 
 import (
 	"cmp"
@@ -11,20 +11,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 )
 
-// maxDead is how many connections in a row may turn out to be dead before the making of one
+// MaxDead is how many connections in a row may turn out to be dead before the making of one
 // fails: after a restart of the server the client's pool may be full of them.
-const maxDead = 64
+const MaxDead = 64
 
 // A lent is a connection that nobody else uses until it is given back.
 type lent struct {
-	rueidis.DedicatedClient
+	Conn
 	release func()
 	end     sync.Once // it is given back, or closed
 	id      client.Identity
@@ -39,58 +37,58 @@ type lent struct {
 }
 
 // fresh reports whether the connection can be relied on without a question.
-func (n *node) fresh(lt *lent) bool {
+func (n *Node) fresh(lt *lent) bool {
 	select {
 	case <-lt.ended:
 		return false
 	default:
-		return time.Since(lt.used) < probeAfter && !n.silent.Since(lt.used)
+		return time.Since(lt.used) < ProbeAfter && !n.Silent.Since(lt.used)
 	}
 }
 
 // recentlySilent reports whether a request got no reply a short while ago: what has silenced its connection, has perhaps
 // silenced all of its age. A cluster's connections are made when they are used, so it takes more than a moment until
 // they answer.
-func (n *node) recentlySilent() bool {
-	return !n.cluster && n.silent.Recent()
+func (n *Node) recentlySilent() bool {
+	return !n.cluster && n.Silent.Recent()
 }
 
 // ask sends commands in one packet and waits for all replies, refusals among them; err is
 // what broke the connection, or the end of the time. Then it must not be used any more.
-func (lt *lent) ask(ctx context.Context, due time.Time, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+func (lt *lent) ask(ctx context.Context, due time.Time, cmds ...Command) ([]Reply, error) {
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
-	results := lt.DoMulti(ctx, cmds...)
-	for _, r := range results {
-		if err := r.NonRedisError(); err != nil {
-			return nil, err
+	replies := lt.DoMulti(ctx, cmds...)
+	for _, r := range replies {
+		if r.Broken != nil {
+			return nil, r.Broken
 		}
 	}
-	return results, nil
+	return replies, nil
 }
 
 // answers asks for a sign of life. A refusal is one, too.
 func (lt *lent) answers(due time.Time) bool {
-	_, err := lt.ask(context.Background(), due, lt.B().Ping().Build())
+	_, err := lt.ask(context.Background(), due, Command{Name: "PING"})
 	return err == nil
 }
 
 // lend borrows a connection that lives, and asks who it is. On a cluster it leads to the
-// master that has the key, or to any node if there is no key. rueidis has no limit for the wait
+// master that has the key, or to any node if there is no key. The client has no limit for the wait
 // for a connection: ctx bounds only what is sent on it.
-func (n *node) lend(ctx context.Context, key string) (*lent, error) {
+func (n *Node) lend(ctx context.Context, key string) (*lent, error) {
 	for dead := 0; ; dead++ {
 		began, cautious := time.Now(), n.recentlySilent()
 		dedicated, release := n.client.Dedicate() // if it is new, it has answered the client
-		due := time.Now().Add(bringLimit)
+		due := time.Now().Add(BringLimit)
 		if cautious {
 			due = time.Now().Add(max(client.Patience, 4*time.Since(began)))
 		}
-		lt := &lent{DedicatedClient: dedicated, release: release}
+		lt := &lent{Conn: dedicated, release: release}
 		err := n.greet(ctx, due, lt, key)
-		last := dead == maxDead || timeup.Over(ctx)
+		last := dead == MaxDead || timeup.Over(ctx)
 		if last && isTimeout(err) && ctx.Err() != context.Canceled {
-			n.silent.Note()
+			n.Silent.Note()
 		}
 		old := n.idle.take(cmp.Or(lt.hello, lt.id.ID)) || lt.id.Age > 0
 		switch {
@@ -155,29 +153,28 @@ func dialError(ctx context.Context, err error) error {
 // greet asks the server for its role and who the connection is, and in the same packet whether it may kill:
 // the filters of that question match nobody. A server that refuses either of the last two keeps no order, for
 // good; there any reply will do.
-func (n *node) greet(ctx context.Context, due time.Time, lt *lent, key string) error {
+func (n *Node) greet(ctx context.Context, due time.Time, lt *lent, key string) error {
 	if !n.Ordered() {
 		return n.greetUnordered(ctx, due, lt, key)
 	}
-	results, err := lt.ask(ctx, due,
-		lt.B().Arbitrary("HELLO").Build(),
-		lt.B().Arbitrary("CLIENT", "INFO").Build(),
-		lt.B().Arbitrary(client.MayKill...).Build())
+	replies, err := lt.ask(ctx, due, Command{Name: "HELLO"}, commandOf("CLIENT", "INFO"), commandOf(client.MayKill...))
 	if err == nil {
-		err = firstPassing(results)
+		err = firstPassing(replies)
 	}
 	if err != nil {
 		return err
 	}
-	n.readRole(lt, results[0])
-	if lt.id = n.introduced(results[1]); !lt.id.Known() || !isCount(results[2]) {
-		n.unordered.Store(true)
+	n.readRole(lt, replies[0])
+	if lt.id = n.introduced(replies[1]); !lt.id.Known() || !replies[2].isCount() {
+		n.Unordered.Store(true)
 	}
 	return nil
 }
 
+func commandOf(words ...string) Command { return Command{Name: words[0], Words: words[1:]} }
+
 // readRole reads the answer to HELLO. A server that refuses it is taken for a primary.
-func (n *node) readRole(lt *lent, r rueidis.RedisResult) {
+func (n *Node) readRole(lt *lent, r Reply) {
 	hello, err := n.answered(r)
 	if err != nil {
 		return
@@ -199,70 +196,62 @@ func (n *node) readRole(lt *lent, r rueidis.RedisResult) {
 // client makes another connection for what can come at rest, and would watch that.
 func (lt *lent) watch() {
 	if lt.resp3 {
-		lt.ended = lt.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(rueidis.PubSubMessage) {}})
+		lt.ended = lt.Hear(func(_, _ string) {})
 	}
 }
 
 // greetUnordered is greet where there is no order: the server shows that it lives, and in a cluster who
 // it is, if it tells.
-func (n *node) greetUnordered(ctx context.Context, due time.Time, lt *lent, key string) error {
-	word := lt.B().Arbitrary("HELLO").Build()
+func (n *Node) greetUnordered(ctx context.Context, due time.Time, lt *lent, key string) error {
+	question := Command{Name: "HELLO"}
 	if n.cluster {
-		word = lt.B().Arbitrary("CLUSTER", "MYID").Build()
-		if key != "" {
-			word = word.SetSlot(key)
-		}
+		question = Command{Name: "CLUSTER", Words: []string{"MYID"}, Slot: key}
 	}
-	results, err := lt.ask(ctx, due, word)
+	replies, err := lt.ask(ctx, due, question)
 	if err != nil {
 		return err
 	}
-	if id, refusal := results[0].ToString(); n.cluster && refusal == nil { // the text of a refusal is no name
-		lt.server = id
+	if n.cluster {
+		id, _ := replies[0].Value.([]byte) // a refusal has no name
+		lt.server = string(id)
+	} else {
+		n.readRole(lt, replies[0])
 	}
-	if !n.cluster {
-		n.readRole(lt, results[0])
-	}
-	return firstPassing(results)
+	return firstPassing(replies)
 }
 
 // kill ends connections, and returns nil when they are dead, or when the server has refused
 // that for good. Having killed none is as good as one: it was dead.
-func (n *node) kill(lt *lent, ids []client.Identity) error {
-	var cmds []rueidis.Completed
+func (n *Node) kill(lt *lent, ids []client.Identity) error {
+	var cmds []Command
 	for _, id := range ids {
-		cmds = append(cmds, lt.B().Arbitrary(id.Kill()...).Build())
+		cmds = append(cmds, commandOf(id.Kill()...))
 	}
-	results, err := lt.ask(context.Background(), time.Now().Add(bringLimit), cmds...)
+	replies, err := lt.ask(context.Background(), time.Now().Add(BringLimit), cmds...)
 	if err == nil {
-		err = firstPassing(results)
+		err = firstPassing(replies)
 	}
 	if err != nil {
 		return dialError(context.Background(), err)
 	}
-	if !slices.ContainsFunc(results, func(r rueidis.RedisResult) bool { return !isCount(r) }) {
+	if !slices.ContainsFunc(replies, func(r Reply) bool { return !r.isCount() }) {
 		return nil
 	}
-	n.unordered.Store(true)
+	n.Unordered.Store(true)
 	return nil
 }
 
-func firstPassing(results []rueidis.RedisResult) error {
-	for _, r := range results {
-		if err := r.Error(); err != nil && client.Passing(err) {
-			return err
+func firstPassing(replies []Reply) error {
+	for _, r := range replies {
+		if r.Refusal != nil && client.Passing(r.Refusal) {
+			return r.Refusal
 		}
 	}
 	return nil
 }
 
-func isCount(r rueidis.RedisResult) bool {
-	_, err := r.ToInt64()
-	return err == nil
-}
-
 // introduced reads the answer to CLIENT INFO. It also learns the node's name: the server's own side of the connection.
-func (n *node) introduced(r rueidis.RedisResult) client.Identity {
+func (n *Node) introduced(r Reply) client.Identity {
 	reply, _ := n.answered(r) // a refusal has no such words
 	said, _ := reply.([]byte)
 	id := client.Introduced(string(said))
@@ -272,9 +261,9 @@ func (n *node) introduced(r rueidis.RedisResult) client.Identity {
 	return id
 }
 
-// giveBack returns a clean connection to the client. rueidis may say something on it first,
+// giveBack returns a clean connection to the client. The client may say something on it first,
 // without a time-out: nobody waits for that.
-func (n *node) giveBack(lt *lent) {
+func (n *Node) giveBack(lt *lent) {
 	lt.end.Do(func() {
 		n.idle.add(cmp.Or(lt.hello, lt.id.ID))
 		n.work.Go(lt.release)
@@ -282,6 +271,6 @@ func (n *node) giveBack(lt *lent) {
 }
 
 // discard closes a connection; nobody waits for that, as it may take a second.
-func (n *node) discard(lt *lent) {
+func (n *Node) discard(lt *lent) {
 	lt.end.Do(func() { n.work.Go(lt.Close) })
 }
