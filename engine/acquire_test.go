@@ -24,7 +24,7 @@ var bothWays = map[string]func(strategy.Lock, context.Context) (strategy.Lease, 
 
 // An attempt that fails is undone if nobody knows its end, whether or not it took effect. Otherwise there is nothing to undo.
 func TestFailedAttempt(t *testing.T) {
-	perRow(t, failures, func(t *testing.T, f failure) {
+	bubbles(t, failures, func(t *testing.T, f failure) {
 		for call, acquire := range bothWays {
 			m, r, s := served(t, strategy.Options{})
 			r.then(only(lockstest.OpAcquire, f.fault))
@@ -80,7 +80,7 @@ func TestGrantLaterThanItsValidity(t *testing.T) {
 
 // With RetryOnError a wait goes on while the servers fail, by attempts with tokens of their own, and says at its end how.
 func TestRetryOnError(t *testing.T) {
-	perRow(t, failures, func(t *testing.T, f failure) {
+	bubbles(t, failures, func(t *testing.T, f failure) {
 		_, r, s := served(t, strategy.Options{RetryOnError: true, Label: "me"})
 		r.then(only(lockstest.OpAcquire, f.fault))
 		ctx, cancel := context.WithTimeoutCause(bg, 30*time.Second, errors.New("why"))
@@ -125,7 +125,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 
 // When ctx ends the first attempt nobody knows what the servers did: that is not "held".
 func TestContextEndsTheFirstAttempt(t *testing.T) {
-	perRow(t, bothWays, func(t *testing.T, acquire func(strategy.Lock, context.Context) (strategy.Lease, error)) {
+	bubbles(t, bothWays, func(t *testing.T, acquire func(strategy.Lock, context.Context) (strategy.Lease, error)) {
 		m, r, s := served(t, strategy.Options{})
 		r.then(only(lockstest.OpAcquire, slow(100*ms, 0)))
 		why := errors.New("why")
@@ -214,7 +214,7 @@ func TestWith(t *testing.T) {
 // Many strategies on a server that fails at random: two that believe they hold the lock at once are one too many, unless they
 // are one owner, and the lock is re-entrant. Nothing is left.
 func TestExclusionUnderFaults(t *testing.T) {
-	perRow(t, map[string]bool{"exclusive": false, "re-entrant": true}, func(t *testing.T, reenters bool) {
+	bubbles(t, map[string]bool{"exclusive": false, "re-entrant": true}, func(t *testing.T, reenters bool) {
 		var m lockstest.Memory
 		m.Reentrant = reenters
 		m.Intercept(chaos(1))

@@ -57,7 +57,7 @@ func heldOf(m *lockstest.Memory, names ...string) string {
 func evict(m *lockstest.Memory, name string) { m.Evict(bg, strategy.DefaultKey(name)) }
 
 func TestAll(t *testing.T) {
-	bubbles(t, map[string]func(*testing.T){
+	stories(t, map[string]func(*testing.T){
 		"Refused":       allRefuses,
 		"Order":         allInOrder,
 		"Wait":          allWaits,
@@ -65,7 +65,7 @@ func TestAll(t *testing.T) {
 		"ReleasedAlone": oneReleasedAlone,
 		"MaxHold":       allForTheMaximumHold,
 		"Reentry":       allReentrant,
-	}, func(t *testing.T, play func(*testing.T)) { play(t) })
+	})
 }
 
 func allRefuses(t *testing.T) {

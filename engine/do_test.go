@@ -37,7 +37,7 @@ func TestDoEnds(t *testing.T) {
 		not  error
 	}
 	evicted := func(w work) { w.m.Evict(bg, key); <-w.ctx.Done() }
-	perRow(t, map[string]row{
+	bubbles(t, map[string]row{
 		"works long": {fn: func(w work) error { time.Sleep(time.Minute); return errors.Join(w.ctx.Err(), w.l.Err()) }},
 		"fails":      {func(work) error { return errWork }, []error{errWork}, strategy.ErrReleased},
 		"releases":   {fn: func(w work) error { return w.l.Release(bg) }},

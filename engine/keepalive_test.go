@@ -29,7 +29,7 @@ const (
 // renewed shortly before half of it has passed: only another's renewal makes it earlier. That counts from the last request, as
 // the TTL does, and not from its answer.
 func TestRenewalPeriod(t *testing.T) {
-	perRow(t, map[string]bool{"one by one": false, "in bulk": true}, func(t *testing.T, bulk bool) {
+	bubbles(t, map[string]bool{"one by one": false, "in bulk": true}, func(t *testing.T, bulk bool) {
 		var m lockstest.Memory
 		r := record(&m)
 		r.then(slow(0, op*9/10))
@@ -340,7 +340,7 @@ var failures = map[string]failure{
 
 // Renewal goes on failing until the deadline, and not beyond.
 func TestRenewalIsRetriedUntilTheDeadline(t *testing.T) {
-	perRow(t, failures, func(t *testing.T, f failure) {
+	bubbles(t, failures, func(t *testing.T, f failure) {
 		start := time.Now()
 		_, r, s, lease := holding(t, strategy.Options{})
 		is(t, "KeepAlive", lease.KeepAlive(0))
@@ -465,7 +465,7 @@ func TestMaximumHoldChanged(t *testing.T) {
 		"for ages":                             {40 * s, math.MaxInt64, 20 * s, 0},
 		"over":                                 {0, 12 * s, 20 * s, 20 * s},
 	} {
-		perRow(t, map[string]bool{what: true, what + ", without a network": false}, func(t *testing.T, network bool) {
+		bubbles(t, map[string]bool{what: true, what + ", without a network": false}, func(t *testing.T, network bool) {
 			start := time.Now()
 			m, _, _, lease := holding(t, strategy.Options{})
 			is(t, "first KeepAlive", lease.KeepAlive(tt.first))
@@ -552,7 +552,7 @@ func TestMaximumHoldAfterAHandOver(t *testing.T) {
 // way.
 func TestBoundWhileTheServersCountBeyond(t *testing.T) {
 	type story func(t *testing.T, r *recorder, lease strategy.Lease)
-	perRow(t, map[string]story{
+	bubbles(t, map[string]story{
 		"the deadline": func(t *testing.T, r *recorder, lease strategy.Lease) {
 			is(t, "Extend", lease.Extend(bg))
 			r.then(unsent)

@@ -135,7 +135,7 @@ func TestContextEndsWithTheLease(t *testing.T) {
 		now  func(*lockstest.Memory, strategy.Lease)
 		want error
 	}
-	perRow(t, map[string]end{
+	bubbles(t, map[string]end{
 		"deadline":      {func(*lockstest.Memory, strategy.Lease) { time.Sleep(valid) }, strategy.ErrLost},
 		"release":       {func(_ *lockstest.Memory, l strategy.Lease) { l.Release(bg) }, strategy.ErrReleased},
 		"detach":        {func(_ *lockstest.Memory, l strategy.Lease) { l.Detach() }, strategy.ErrReleased},
@@ -170,7 +170,7 @@ func TestContextEndsWithTheLease(t *testing.T) {
 
 // An Extend that failed leaves the lease as it was, to be tried again.
 func TestExtendFails(t *testing.T) {
-	perRow(t, failures, func(t *testing.T, f failure) {
+	bubbles(t, failures, func(t *testing.T, f failure) {
 		_, r, _, lease := holding(t, strategy.Options{})
 		lost, deadline := lease.Lost(), lease.Deadline()
 		r.then(f.fault)
@@ -237,7 +237,7 @@ func TestReleaseWaitsForARenewal(t *testing.T) {
 		now  func(strategy.Lease) error
 		last lockstest.Op
 	}
-	perRow(t, map[string]end{
+	bubbles(t, map[string]end{
 		"release": {func(l strategy.Lease) error { return l.Release(bg) }, lockstest.OpRelease},
 		"detach":  {func(l strategy.Lease) error { _, err := l.Detach(); return err }, lockstest.OpExtendAll},
 	}, func(t *testing.T, end end) {
@@ -259,7 +259,7 @@ func TestReleaseWaitsForARenewal(t *testing.T) {
 
 // A release that is not certain is repeated in the background until it is.
 func TestReleaseIsRepeated(t *testing.T) {
-	perRow(t, failures, func(t *testing.T, f failure) {
+	bubbles(t, failures, func(t *testing.T, f failure) {
 		m, r, s, lease := holding(t, strategy.Options{})
 		r.then(f.fault)
 		is(t, "Release", lease.Release(bg), f.want)
@@ -321,7 +321,7 @@ func TestDetachAndAdopt(t *testing.T) {
 // An adoption whose answer was lost is undone, whether or not it took effect: its caller does not know the token that may hold
 // the lock now. It learns why its context ended.
 func TestAdoptionOfUnknownEnd(t *testing.T) {
-	perRow(t, map[string]lockstest.Fault{"reply": lostReply, "request": lostRequest}, func(t *testing.T, fault lockstest.Fault) {
+	bubbles(t, map[string]lockstest.Fault{"reply": lostReply, "request": lostRequest}, func(t *testing.T, fault lockstest.Fault) {
 		m, r, s, lease := holding(t, strategy.Options{})
 		token, err := lease.Detach()
 		is(t, "Detach", err)
@@ -346,7 +346,7 @@ func TestAdoptionOfUnknownEnd(t *testing.T) {
 // state.
 func TestRenewalKeepsTheGrant(t *testing.T) {
 	type row struct{ says, want driver.Grant }
-	perRow(t, map[string]row{
+	bubbles(t, map[string]row{
 		"nothing":               {driver.Grant{}, driver.Grant{Fence: 7, Fences: 3, Owner: "o", State: "s"}},
 		"the fence":             {driver.Grant{Fence: 7}, driver.Grant{Fence: 7, Fences: 3, Owner: "o", State: "s"}},
 		"the fence, and so few": {driver.Grant{Fence: 7, Fences: 2}, driver.Grant{Fence: 7, Fences: 2, Owner: "o", State: "s"}},
@@ -371,7 +371,7 @@ func TestRenewalKeepsTheGrant(t *testing.T) {
 
 // All methods at once, on a lease that is released and on one that is lost.
 func TestLeaseIsSafeForConcurrentUse(t *testing.T) {
-	perRow(t, map[string]error{"released": strategy.ErrReleased, "lost": strategy.ErrLost}, func(t *testing.T, end error) {
+	bubbles(t, map[string]error{"released": strategy.ErrReleased, "lost": strategy.ErrLost}, func(t *testing.T, end error) {
 		m, r, s, lease := holding(t, strategy.Options{TTL: 100 * ms, Observe: func(strategy.Event) {}})
 		r.then(slow(ms, ms))
 		calls := []func(){

@@ -6,6 +6,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -264,7 +265,7 @@ func TestLateAnswer(t *testing.T) {
 		undone   int
 		answered bool
 	}
-	perRow(t, map[string]row{
+	bubbles(t, map[string]row{
 		"yes": {slow(0, 0), 1, true}, "lost": {lostReply, 1, false}, "refused": {refused, 0, false}, "not sent": {unsent, 0, false},
 	}, func(t *testing.T, row row) {
 		m, r, _, lease := holding(t, strategy.Options{})
@@ -292,7 +293,7 @@ func TestLateAnswer(t *testing.T) {
 // holder long ago.
 func TestPollerBehindABlockedLine(t *testing.T) {
 	type end func(t *testing.T, p *passer, first *waiter, leave func())
-	perRow(t, map[string]end{
+	bubbles(t, map[string]end{
 		"released": func(t *testing.T, _ *passer, first *waiter, leave func()) { leave(); release(t, first.lease) },
 		"detached": func(t *testing.T, _ *passer, first *waiter, leave func()) { leave(); first.lease.Detach() },
 		"passed in vain": func(t *testing.T, p *passer, first *waiter, leave func()) {
@@ -344,7 +345,7 @@ func TestWaitWithoutAnAnswer(t *testing.T) {
 // asked the servers who holds it.
 func TestWaitBehindItsOwnProcess(t *testing.T) {
 	ways := map[string]strategy.Wait{"with a queue": strategy.WaitQueue, "without": strategy.WaitPoll}
-	perRow(t, ways, func(t *testing.T, way strategy.Wait) {
+	bubbles(t, ways, func(t *testing.T, way strategy.Wait) {
 		_, r, s := served(t, strategy.Options{Wait: way})
 		r.then(slow(op/2, 0))
 		holder, next := wait(bg, s), wait(bg, s)
@@ -389,7 +390,7 @@ func TestHandOverLimit(t *testing.T) {
 		handed     bool
 	}
 	brief := strategy.Options{TTL: 20 * ms, OpTimeout: 15 * ms}
-	perRow(t, map[string]row{
+	bubbles(t, map[string]row{
 		"just below 2 ms":      {strategy.Options{}, 0, 2*ms - 1, true},
 		"2 ms":                 {strategy.Options{}, 0, 2 * ms, false},
 		"half of the TTL":      {brief, 9 * ms, ms, true},
@@ -578,7 +579,7 @@ func TestFailuresInARow(t *testing.T) {
 		is(t, "Acquire", err, broken)
 		since(t, "Acquire took", start, 0)
 	})
-	perRow(t, map[string]error{"not sent": unsent, "refused": lockstest.Refused("LOADING")}, func(t *testing.T, failure error) {
+	bubbles(t, map[string]error{"not sent": unsent, "refused": lockstest.Refused("LOADING")}, func(t *testing.T, failure error) {
 		var asked atomic.Int64
 		s := open(t, answers(&asked, held, failure, failure, failure), strategy.Options{})
 		retries, err := s.With(func(o *strategy.Options) { o.RetryOnError = true })
@@ -604,7 +605,7 @@ func TestWhyItLapsed(t *testing.T) {
 		maxHold            time.Duration
 		want               string
 	}
-	perRow(t, map[string]row{
+	bubbles(t, map[string]row{
 		"not renewed":                  {},
 		"not renewed, and closed":      {close: true},
 		"closed":                       {keep: true, close: true, want: closed},
@@ -647,7 +648,7 @@ func TestForgottenHolder(t *testing.T) {
 			return l
 		}
 	}
-	perRow(t, map[string]forget{
+	bubbles(t, map[string]forget{
 		"found by Err":       found(func(l strategy.Lease) { l.Err() }),
 		"found by Lost":      found(func(l strategy.Lease) { l.Lost() }),
 		"found by Context":   found(func(l strategy.Lease) { _, cancel := l.Context(bg); cancel() }),
@@ -692,7 +693,8 @@ func TestForgottenHolder(t *testing.T) {
 }
 
 // Servers that refuse subscriptions, or have none, are asked for one once in a TTL, and so are those that do not answer for
-// long; those that could not be reached, after each pause.
+// long; those that could not be reached, after each pause. Meanwhile the waiter polls. Who hears nothing takes no place in the
+// queue.
 func TestSubscriptionsFail(t *testing.T) {
 	fails := func(after time.Duration, err error) lockstest.Fault {
 		return func(context.Context, lockstest.Request, func() error) error { time.Sleep(after); return err }
@@ -702,26 +704,33 @@ func TestSubscriptionsFail(t *testing.T) {
 		least, most int
 		o           strategy.Options
 	}
-	perRow(t, map[string]row{
-		"refused":     {refused, 1, 1, strategy.Options{}},
-		"unsupported": {fails(0, &strategy.ServerError{Kind: strategy.ErrUnsupported}), 1, 1, strategy.Options{}},
-		"not sent":    {unsent, 20, 200, strategy.Options{}},
-		"no answer":   {fails(1800*ms, lockstest.Unsent()), 3, 3, strategy.Options{TTL: 2 * time.Second, OpTimeout: 1900 * ms}},
-	}, func(t *testing.T, row row) {
-		row.o.Wait = strategy.WaitNotification
-		m, r, s := served(t, row.o)
-		holder := forgotten(t, m)
-		asked := 0
-		r.then(only(lockstest.OpWatch, func(ctx context.Context, q lockstest.Request, serve func() error) error {
-			if asked++; asked > 1000 {
-				return serve() // this is a spin
-			}
-			return row.fault(ctx, q, serve)
-		}))
-		w := wait(bg, s)
-		time.Sleep(9 * time.Second)
-		between(t, "subscriptions asked for in 9s", len(r.of(lockstest.OpWatch)), row.least, row.most)
-		release(t, holder)
-		release(t, w.got(t))
-	})
+	for _, way := range []strategy.Wait{strategy.WaitNotification, strategy.WaitQueue} {
+		bubbles(t, map[string]row{
+			"refused":     {refused, 1, 1, strategy.Options{}},
+			"unsupported": {fails(0, &strategy.ServerError{Kind: strategy.ErrUnsupported}), 1, 1, strategy.Options{}},
+			"hangs":       {fails(op, lockstest.Unsent()), 1, 1, strategy.Options{}},
+			"not sent":    {unsent, 20, 200, strategy.Options{}},
+			"no answer":   {fails(1800*ms, lockstest.Unsent()), 3, 3, strategy.Options{TTL: 2 * time.Second, OpTimeout: 1900 * ms}},
+		}, func(t *testing.T, row row) {
+			row.o.Wait = way
+			m, r, s := served(t, row.o)
+			holder := forgotten(t, m)
+			asked := 0
+			r.then(only(lockstest.OpWatch, func(ctx context.Context, q lockstest.Request, serve func() error) error {
+				if asked++; asked > 1000 {
+					return serve() // this is a spin
+				}
+				return row.fault(ctx, q, serve)
+			}))
+			w := wait(bg, s)
+			time.Sleep(9 * time.Second)
+			between(t, "subscriptions asked for in 9s", len(r.of(lockstest.OpWatch)), row.least, row.most)
+			left, _ := m.Leftovers(bg, key)
+			equal(t, "at the server", fmt.Sprint(left), "[key "+key+"]")
+			start := time.Now()
+			release(t, holder)
+			release(t, w.got(t))
+			between(t, "found after", w.at.Sub(start), 0, 250*ms+row.o.OpTimeout)
+		})
+	}
 }

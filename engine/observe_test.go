@@ -73,7 +73,7 @@ func TestEvents(t *testing.T) {
 		want string
 		tell func(t *testing.T, m *lockstest.Memory, s strategy.Strategy)
 	}
-	perRow(t, map[string]story{
+	bubbles(t, map[string]story{
 		"acquired, renewed and released": {"asked 0s, attempt 1 3ms, acquired 1 3ms, renewed 3ms, released 1.009s",
 			func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) {
 				m.Intercept(slow(ms, 2*ms))

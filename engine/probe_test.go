@@ -43,7 +43,7 @@ func restarts(t *testing.T, bulk bool) (*restarting, strategy.Strategy) {
 
 // A server restarts without its data. Long before the next renewal is planned the holder knows.
 func TestForgottenLockIsFoundSoon(t *testing.T) {
-	perRow(t, map[string]bool{"one by one": false, "in bulk": true}, func(t *testing.T, bulk bool) {
+	bubbles(t, map[string]bool{"one by one": false, "in bulk": true}, func(t *testing.T, bulk bool) {
 		r, s := restarts(t, bulk)
 		forgotten, kept := take(t, s), takeNamed(t, s, "kept")
 		is(t, "KeepAlive", forgotten.KeepAlive(0))
@@ -108,7 +108,7 @@ func TestRenewalsAfterARestartAreSpread(t *testing.T) {
 		most, requests int // in one moment, and in all
 		restarts       int // of which each probe learns of one
 	}
-	perRow(t, map[string]row{
+	bubbles(t, map[string]row{
 		"one by one":        {false, 500, 5, 500, 1},
 		"in bulk":           {true, 10_000, 5_000, 100, 1},
 		"one by one, twice": {false, 500, 10, 1000, 2},
@@ -198,7 +198,7 @@ func (p *demoted) Probe(context.Context, time.Time) uint64 {
 // asks the new primary, and listens there.
 func TestWaiterLeavesAReplica(t *testing.T) {
 	ways := map[string]strategy.Wait{"queue": strategy.WaitQueue, "notification": strategy.WaitNotification}
-	perRow(t, ways, func(t *testing.T, way strategy.Wait) {
+	bubbles(t, ways, func(t *testing.T, way strategy.Wait) {
 		for phase := time.Duration(0); phase < time.Second; phase += 90 * ms {
 			p := &demoted{Memory: &lockstest.Memory{}}
 			a, b := open(t, p.Memory, strategy.Options{Wait: way}), open(t, p, strategy.Options{Wait: way})

@@ -87,7 +87,7 @@ func (r *remaining) Undo(ctx context.Context, c driver.Claim) error {
 // The engine undoes what may remain, with the protocol's own state, and callers learn what they asked for.
 func TestPartial(t *testing.T) {
 	type story func(t *testing.T, r *remaining, s strategy.Strategy)
-	perRow(t, map[string]story{
+	bubbles(t, map[string]story{
 		"of an attempt": func(t *testing.T, r *remaining, s strategy.Strategy) {
 			r.acquire = true
 			_, err := s.NewLock(name).TryAcquire(bg)

@@ -164,7 +164,7 @@ func (p nameless) Watch(ctx context.Context, c driver.Claim, fn func(driver.Noti
 // When one of an owner's contenders gets the lock, the others of its process do, too, wherever in the line they stand; those
 // between them wait on.
 func TestSiblingsAreAdmitted(t *testing.T) {
-	perRow(t, map[string]bool{"the head is one of them": false, "one tries before the head asks": true}, func(t *testing.T, tries bool) {
+	bubbles(t, map[string]bool{"the head is one of them": false, "one tries before the head asks": true}, func(t *testing.T, tries bool) {
 		s := open(t, reentrant(), strategy.Options{})
 		holder := take(t, s)
 		var us, others []*waiter
@@ -195,7 +195,7 @@ func TestSiblingsAreAdmitted(t *testing.T) {
 // kept it from hearing so before.
 func TestAnOwnerAtTheHeadAsks(t *testing.T) {
 	type situation func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) (outer strategy.Lease, inner *waiter, leave func())
-	perRow(t, map[string]situation{
+	bubbles(t, map[string]situation{
 		"its question got no answer": func(t *testing.T, m *lockstest.Memory, s strategy.Strategy) (strategy.Lease, *waiter, func()) {
 			outer := takeAs(t, s, "me")
 			ctx, cancel := context.WithCancel(bg)
@@ -240,7 +240,7 @@ func TestAnOwnerAtTheHeadAsks(t *testing.T) {
 
 // An owner behind others asks once whether it holds the lock, if that is answered; and again after a pause, if that is not.
 func TestOwnerAsksOnce(t *testing.T) {
-	perRow(t, map[string]int{"answered": 0, "refused at first": 1, "refused three times": 3}, func(t *testing.T, failures int) {
+	bubbles(t, map[string]int{"answered": 0, "refused at first": 1, "refused three times": 3}, func(t *testing.T, failures int) {
 		m := reentrant()
 		r := record(m)
 		s := open(t, m, strategy.Options{RetryOnError: true})

@@ -16,18 +16,10 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// perRow runs a test for each row of a table, in a bubble of its own.
-func perRow[T any](t *testing.T, rows map[string]T, test func(t *testing.T, row T)) {
-	t.Helper()
-	for what, row := range rows {
-		t.Run(what, func(t *testing.T) { bubble(t, func(t *testing.T) { test(t, row) }) })
-	}
-}
-
 // stories runs each story in a bubble of its own.
 func stories(t *testing.T, all map[string]func(t *testing.T)) {
 	t.Helper()
-	perRow(t, all, func(t *testing.T, tell func(*testing.T)) { tell(t) })
+	bubbles(t, all, func(t *testing.T, tell func(*testing.T)) { tell(t) })
 }
 
 // served makes a server in memory, a record of its requests, and a strategy on it.

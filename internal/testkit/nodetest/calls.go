@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"reflect"
 	"regexp"
@@ -171,27 +170,6 @@ func errorRepliesAreOfTheirKind(t *testing.T, s Subject) {
 		wantWords(t, "GET of a list", err, "WRONGTYPE")
 		wantWords(t, "GET of a list", err, n.Name())
 	})
-}
-
-// The error has the server's words, and not the password.
-func wrongPasswordSendsNothing(t *testing.T, s Subject) {
-	srv := redistest.Own(t, redistest.Config{Password: "s3cret"})
-	u, err := url.Parse(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(u.User.Username(), "wr0ng")
-	n := s.Open(t, Options{URL: u.String()})
-	for what, call := range calls {
-		err := call(n, t.Context(), Soon())
-		Want(t, what, err, strategy.ErrUnsent)
-		wantWords(t, what, err, "WRONGPASS")
-		if strings.Contains(err.Error(), "wr0ng") {
-			t.Errorf("%s = %v, want no password in it", what, err)
-		}
-	}
-	_, err = n.Do(t.Context(), Soon(), "TIME", "")
-	Want(t, "a command without a key", err, strategy.ErrUnsent)
 }
 
 // Where no server is, the node sends nothing, and says why.

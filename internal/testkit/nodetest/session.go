@@ -142,21 +142,12 @@ func sessionPassesOverTheDead(t *testing.T, s Subject) {
 		}
 		c.Plain(cmd)
 	})
-	var nested func(depth int) error
-	nested = func(depth int) error {
-		return n.Session(t.Context(), Soon(), "k", func(c driver.Conn) error {
-			if _, err := c.Do("GET", "k"); err != nil || depth == 1 {
-				return err
-			}
-			return nested(depth - 1)
-		})
-	}
 	for _, die := range []func(){f.Cut, func() { dead.Store(int32(f.Dialled())) }} {
-		if err := nested(5); err != nil {
+		if err := nested(t.Context(), n, 5); err != nil {
 			t.Fatal(err)
 		}
 		die()
-		if err := nested(1); err != nil {
+		if err := nested(t.Context(), n, 1); err != nil {
 			t.Errorf("Session = %v, want nil on a new connection", err)
 		}
 	}

@@ -65,7 +65,6 @@ type Options struct {
 var properties = map[string]func(t *testing.T, s Subject){
 	"RepliesAreOfTheContractsTypes":  repliesAreOfTheContractsTypes,
 	"ErrorRepliesAreOfTheirKind":     errorRepliesAreOfTheirKind,
-	"WrongPasswordSendsNothing":      wrongPasswordSendsNothing,
 	"NobodyThere":                    nobodyThere,
 	"NoScriptIsInvisible":            noScriptIsInvisible,
 	"CancellationsMixNothingUp":      cancellationsMixNothingUp,
