@@ -3,6 +3,7 @@
 package rediskit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type primary struct {
 	moved  map[string]bool   // keys that a cluster has elsewhere than the others
 	log    []string          // "session", and what came over connections and past them
 	refuse map[string]string // words, by command
+	unsent string            // a command that reaches no server
+	fsync  string            // "": always; "unknown": it has no such setting
+	info   string
 
 	// confirm answers WAIT and WAITAOF; nil: all that was asked for, at once.
 	confirm func(limit time.Duration) (any, error)
@@ -112,6 +116,9 @@ func says(words string) error {
 func (p *primary) serve(here, cmd string, args []any) (any, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unsent == cmd {
+		return nil, unreachable()
+	}
 	if words := p.refuse[cmd]; words != "" {
 		return nil, says(words)
 	}
@@ -158,7 +165,12 @@ func (p *primary) serve(here, cmd string, args []any) (any, error) {
 		}
 		return answers, nil
 	case "CONFIG":
-		return []any{[]byte("appendfsync"), []byte("always")}, nil
+		if p.fsync == "unknown" {
+			return []any{}, nil
+		}
+		return []any{[]byte("appendfsync"), []byte(cmp.Or(p.fsync, "always"))}, nil
+	case "INFO":
+		return []byte(p.info), nil
 	}
 	return nil, nil
 }
@@ -682,17 +694,7 @@ func (full) Session(context.Context, time.Time, string, func(driver.Conn) error)
 // answersOf returns what ExtendAll told of each claim.
 func answersOf(t *testing.T, p driver.Protocol, cs []driver.Claim) []error {
 	t.Helper()
-	errs, told := make([]error, len(cs)), make([]int, len(cs))
-	p.(driver.BulkExtender).ExtendAll(bg, cs, func(i int, _ driver.Grant, err error) {
-		errs[i] = err
-		told[i]++
-	})
-	for i, n := range told {
-		if n != 1 {
-			t.Errorf("done was called %d times for claim %d, want once", n, i)
-		}
-	}
-	return errs
+	return extendAll(t, p.(driver.BulkExtender), cs)
 }
 
 func TestAcksAllowed(t *testing.T) {
@@ -782,18 +784,11 @@ func TestAcksCheck(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := &primary{held: map[string]string{}, refuse: c.refuse}
+				p := &primary{held: map[string]string{}, refuse: c.refuse, unsent: c.unsent, fsync: c.fsync, info: c.info}
 				if c.got != nil {
 					p.confirm = func(time.Duration) (any, error) { return c.got, nil }
 				}
-				p.before = func(cmd string) error {
-					if cmd == c.unsent {
-						return unreachable()
-					}
-					return nil
-				}
-				n := configured{p, c.fsync, c.info}
-				s := open(t, rediskit.Acknowledged(n, c.acks, simply), c.o)
+				s := open(t, rediskit.Acknowledged(p, c.acks, simply), c.o)
 				err := s.Check(bg)
 				if c.want == "" {
 					is(t, "Check", err)
@@ -804,26 +799,4 @@ func TestAcksCheck(t *testing.T) {
 			})
 		})
 	}
-}
-
-// configured has an appendfsync, and says what it is.
-type configured struct {
-	*primary
-	fsync, info string // fsync "unknown": it has no such setting
-}
-
-func (n configured) Do(ctx context.Context, due time.Time, cmd, key string, args ...any) (any, error) {
-	reply, err := n.primary.Do(ctx, due, cmd, key, args...)
-	if err == nil {
-		err = n.before(cmd)
-	}
-	switch {
-	case cmd == "CONFIG" && err == nil && n.fsync == "unknown":
-		return []any{}, nil
-	case cmd == "CONFIG" && err == nil:
-		return []any{[]byte("appendfsync"), []byte(n.fsync)}, nil
-	case cmd == "INFO" && err == nil:
-		return []byte(n.info), nil
-	}
-	return reply, err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// bulkNode answers a bulk script: what it was asked is kept.
+// bulkNode answers a bulk script, several calls at a time, and keeps what it was asked.
 type bulkNode struct {
 	node
 	answer func(keys []string) (any, error)
@@ -31,10 +31,10 @@ type bulkNode struct {
 
 func (n *bulkNode) Eval(_ context.Context, due time.Time, _ *driver.Script, keys []string, args ...any) (any, error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.asked = append(n.asked, keys)
 	n.dues = append(n.dues, due)
 	n.args = append(n.args, args...)
+	n.mu.Unlock()
 	return n.answer(keys)
 }
 
@@ -53,11 +53,11 @@ func bulkClaims(n int) []driver.Claim {
 }
 
 // extendAll returns what done got, by claim.
-func extendAll(t *testing.T, b rediskit.BulkScript, cs []driver.Claim) []error {
+func extendAll(t *testing.T, p driver.BulkExtender, cs []driver.Claim) []error {
 	t.Helper()
 	errs, told := make([]error, len(cs)), make([]int, len(cs))
 	var mu sync.Mutex
-	b.ExtendAll(bg, cs, func(i int, _ driver.Grant, err error) {
+	p.ExtendAll(bg, cs, func(i int, _ driver.Grant, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		errs[i] = err
@@ -106,7 +106,7 @@ func TestBulkScript(t *testing.T) {
 func TestBulkScriptAbreast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var under atomic.Int64
-		n := &slowNode{eval: func(keys []string) (any, error) {
+		n := &bulkNode{answer: func(keys []string) (any, error) {
 			if n := under.Add(1); n > 4 {
 				t.Errorf("requests under way = %d, want 4 or fewer", n)
 			}
@@ -118,8 +118,7 @@ func TestBulkScriptAbreast(t *testing.T) {
 			}
 			return int64(len(keys)), nil
 		}}
-		b := bulkOf(nil, 10)
-		b.Node = n
+		b := bulkOf(n, 10)
 		start := time.Now()
 		var last atomic.Int64
 		b.ExtendAll(bg, bulkClaims(200), func(i int, _ driver.Grant, err error) {
@@ -132,16 +131,6 @@ func TestBulkScriptAbreast(t *testing.T) {
 		})
 		equal(t, "the last of the others", time.Duration(last.Load()), 7*ms)
 	})
-}
-
-// slowNode answers a bulk script, several calls at a time.
-type slowNode struct {
-	node
-	eval func(keys []string) (any, error)
-}
-
-func (n *slowNode) Eval(_ context.Context, _ time.Time, _ *driver.Script, keys []string, _ ...any) (any, error) {
-	return n.eval(keys)
 }
 
 // Locks of several TTLs ride together, each with its own. That all are extended is said by
@@ -204,8 +193,7 @@ func TestBulkScriptOnACluster(t *testing.T) {
 func TestBulkScriptOnAClusterSideBySide(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var under atomic.Int64
-		b := bulkOf(nil, 100)
-		b.Node = &slowNode{eval: func(keys []string) (any, error) {
+		b := bulkOf(&bulkNode{answer: func(keys []string) (any, error) {
 			if len(keys) > 1 {
 				return nil, refusal(strategy.ErrRefused, "CROSSSLOT")
 			}
@@ -215,7 +203,7 @@ func TestBulkScriptOnAClusterSideBySide(t *testing.T) {
 			defer under.Add(-1)
 			time.Sleep(ms)
 			return []any{int64(1)}, nil
-		}}
+		}}, 100)
 		start := time.Now()
 		for _, err := range extendAll(t, b, bulkClaims(40)) {
 			is(t, "each", err)

@@ -204,22 +204,6 @@ func TestReplies(t *testing.T) {
 	equal(t, "FenceReply", n, uint64(math.MaxUint64))
 }
 
-// replier is a node that answers each script with a reply or an error.
-type replier struct {
-	driver.Node
-	reply any
-	err   error
-	keys  []string
-	args  []any
-}
-
-func (n *replier) Name() string { return "redis:6379" }
-
-func (n *replier) Eval(_ context.Context, _ time.Time, _ *driver.Script, keys []string, args ...any) (any, error) {
-	n.keys, n.args = keys, args
-	return n.reply, n.err
-}
-
 // TestRun: a script gets the claim's key, and its reply is the outcome.
 func TestRun(t *testing.T) {
 	t.Parallel()
@@ -237,9 +221,9 @@ func TestRun(t *testing.T) {
 		"odd":      {int64(2), nil, []error{strategy.ErrUnknown}},
 		"no reply": {nil, refused, []error{refused}},
 	} {
-		n := &replier{reply: tt.reply, err: tt.err}
+		n := &told{answer: func(string) (any, error) { return tt.reply, tt.err }}
 		is(t, what, rediskit.Run(bg, n, driver.Claim{Name: name, Key: key}, s, "a", 2), tt.want...)
-		equal(t, what, fmt.Sprint(n.keys, n.args), fmt.Sprint([]string{key}, []any{"a", 2}))
+		equal(t, what, fmt.Sprint(n.asked), "[s "+key+" a 2]")
 	}
 }
 
