@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
@@ -141,32 +139,6 @@ func TestContext(t *testing.T) {
 	if f.Seen("SET b") > 0 {
 		t.Errorf("the server has seen %q, want none of b", f.Log())
 	}
-}
-
-// TestPoolExhausted: locks share the pool with the rest of the program.
-func TestPoolExhausted(t *testing.T) {
-	t.Parallel()
-	o := options(t, redistest.Shared(t).URL())
-	o.PoolSize = 1
-	client := clientOf(t, o)
-	locks := clienttest.Strategy(t, fairqueue.On(nodeOf(t, client)), strategy.Options{TTL: time.Minute, OpTimeout: 200 * time.Millisecond})
-	var lease strategy.Lease
-	verdict.Eventually(t, "the lock is had", func() (ok bool) { // on a busy machine that takes longer
-		var err error
-		lease, err = locks.NewLock(t.Name()).TryAcquire(t.Context())
-		return err == nil
-	})
-	kept := client.Conn()
-	redistest.Must(t, kept.Ping(t.Context()).Err())
-	want(t, "Extend without a connection", lease.Extend(t.Context()), strategy.ErrUnsent)
-	_, err := locks.NewLock(t.Name() + "2").TryAcquire(t.Context())
-	want(t, "TryAcquire without a connection", err, strategy.ErrUnsent)
-	kept.Close()
-	verdict.Eventually(t, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
-	verdict.Eventually(t, "it is released", func() bool {
-		err := lease.Release(t.Context())
-		return err == nil || errors.Is(err, strategy.ErrReleased)
-	})
 }
 
 // TestConnectTogether: sessions and commands that connect at the same time, of a client and of one that is derived from it,

@@ -12,6 +12,7 @@ import (
 	"github.com/mna/redisc"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/timeup"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -173,28 +174,23 @@ func nothingSent(err error) error {
 // A conn is a session's.
 type conn struct {
 	driver.Conn
-	n        *node
-	ctx      context.Context
-	due      time.Time
-	addr     string
-	queueing bool // after MULTI
+	n    *node
+	ctx  context.Context
+	due  time.Time
+	addr string
+	left client.State
 }
 
 // Do learns from a MOVED for the next session, and waits while the keys are being moved.
 func (c *conn) Do(cmd string, args ...any) (any, error) {
 	for tries := 1; ; tries++ {
+		c.left.Note(cmd)
 		reply, err := c.Conn.Do(cmd, args...)
-		switch strings.ToUpper(cmd) {
-		case "MULTI":
-			c.queueing = true
-		case "EXEC", "DISCARD":
-			c.queueing = false
-		}
 		switch said := redirection(err, c.addr); {
 		case said.kind == moved:
 			c.n.moved(said.slot, said.addr)
 			return reply, err
-		case said.kind != tryAgain || c.queueing:
+		case said.kind != tryAgain || c.left.Queueing():
 			return reply, err
 		}
 		if why := pause(c.ctx, c.due, tries); why != nil {
@@ -207,27 +203,18 @@ func (c *conn) Do(cmd string, args ...any) (any, error) {
 // that it knows. Within a transaction that is said once.
 type asking struct {
 	driver.Conn
-	queueing bool
+	left client.State
 }
 
 func (a *asking) Do(cmd string, args ...any) (any, error) {
-	if a.queueing {
-		a.note(cmd)
+	send := func() (any, error) {
+		a.left.Note(cmd)
 		return a.Conn.Do(cmd, args...)
 	}
-	return a.then(func() (any, error) {
-		a.note(cmd)
-		return a.Conn.Do(cmd, args...)
-	})
-}
-
-func (a *asking) note(cmd string) {
-	switch strings.ToUpper(cmd) {
-	case "MULTI":
-		a.queueing = true
-	case "EXEC", "DISCARD":
-		a.queueing = false
+	if a.left.Queueing() {
+		return send()
 	}
+	return a.then(send)
 }
 
 func (a *asking) then(send func() (any, error)) (any, error) {

@@ -20,6 +20,9 @@ func (s *State) Note(cmd string) {
 	}
 }
 
+// Queueing reports whether a transaction has begun.
+func (s *State) Queueing() bool { return s.queueing }
+
 // End is the command that makes the connection forget; empty: there is nothing to forget.
 func (s *State) End() string {
 	switch {

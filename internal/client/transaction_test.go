@@ -25,8 +25,8 @@ func TestState(t *testing.T) {
 		for _, cmd := range strings.Fields(said) {
 			s.Note(cmd)
 		}
-		if got := s.End(); got != want {
-			t.Errorf("after %q End() = %q, want %q", said, got, want)
+		if got := s.End(); got != want || s.Queueing() != (want == "DISCARD") {
+			t.Errorf("after %q End() = %q, Queueing() = %v, want %q", said, got, s.Queueing(), want)
 		}
 	}
 }
