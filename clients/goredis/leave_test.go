@@ -22,20 +22,6 @@ import (
 
 const refusal = "READONLY You can't write against a read only replica."
 
-// idle has the pool make that many connections, which are idle then.
-func idle(t *testing.T, n *node, conns int) {
-	t.Helper()
-	if conns == 0 {
-		return
-	}
-	if err := n.Session(t.Context(), soon(), "k", func(c driver.Conn) error {
-		idle(t, n, conns-1)
-		return second(c.Do("GET", "k"))
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // old answers by serve on the first connections, and as usual on those that are made later.
 func old(conns int, serve func(c *nodetest.Conn, cmd []string)) func(*nodetest.Conn, []string) {
 	return func(c *nodetest.Conn, cmd []string) {

@@ -76,6 +76,7 @@ func (o owning) Close() error { return errors.Join(o.Node.Close(), o.client.Clos
 var (
 	soon = nodetest.Soon
 	want = nodetest.Want
+	idle = nodetest.Idle
 )
 
 func await[T any](t *testing.T, what string, from <-chan T) T {

@@ -20,6 +20,7 @@ const generous = nodetest.Generous
 var (
 	soon = nodetest.Soon
 	want = nodetest.Want
+	echo = nodetest.Echo
 )
 
 var release = driver.NewScript("release",
@@ -138,14 +139,6 @@ func locked(n *node, f func(p *pipe)) {
 // age makes the node's connection look unused for d.
 func age(n *node, d time.Duration) {
 	locked(n, func(p *pipe) { p.wire.lastReply, p.wire.born = time.Now().Add(-d), p.wire.born.Add(-d) })
-}
-
-func echo(t *testing.T, n *node, text string) {
-	t.Helper()
-	r, err := n.Do(t.Context(), soon(), "ECHO", text)
-	if b, ok := r.([]byte); err != nil || !ok || string(b) != text {
-		t.Fatalf("ECHO %s = %q, %v, want %q, nil", text, r, err, text)
-	}
 }
 
 // lend opens an empty session.

@@ -10,24 +10,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
-
-// idle has the client make that many connections, which are idle then.
-func idle(t *testing.T, n *lending.Node, conns int) {
-	t.Helper()
-	if conns == 0 {
-		return
-	}
-	noError(t, "Session", n.Session(t.Context(), soon(), ofFirst, func(c driver.Conn) error {
-		idle(t, n, conns-1)
-		_, err := c.Do("GET", ofFirst)
-		return err
-	}))
-}
 
 // TestSilentCluster: the settings of docs/use/connecting.md have a cluster's client find within three seconds that its
 // pipeline, and its idle connections, have gone silent. Its own settings take twelve.
@@ -38,7 +24,7 @@ func TestSilentCluster(t *testing.T) {
 				var old atomic.Int32
 				n, first, _ := twoMasters(t, rueidis.ClientOption{Dialer: net.Dialer{KeepAlive: time.Second}, ConnWriteTimeout: limit},
 					func(c *nodetest.Conn, _ string) bool { return c.ID <= int(old.Load()) })
-				idle(t, n, 12)
+				nodetest.Idle(t, n, 12)
 				one := call(n, t.Context(), soon(), "HOLD", ofFirst)
 				c := <-first.held
 				other := call(n, t.Context(), soon(), "GET", ofFirst) // from now on the client has goroutines for the pipeline

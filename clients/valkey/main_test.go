@@ -4,7 +4,6 @@
 package valkeynode
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,8 +18,6 @@ func TestMain(m *testing.M) {
 	// url is redis://localhost:6379 in a user's program; in examples it is the tests' server.
 	redistest.Main(m, func(s *redistest.Server) { url = s.URL() })
 }
-
-const generous = nodetest.Generous
 
 // small makes connections that cost less memory than the client's: tests have many.
 func small(o valkey.ClientOption) valkey.ClientOption {
@@ -74,17 +71,10 @@ func shared(t testing.TB) *lending.Node { return newNode(t, optionsOf(t, rediste
 var (
 	soon = nodetest.Soon
 	want = nodetest.Want
+	echo = nodetest.Echo
 )
 
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	return nodetest.Receive(t, what, c)
-}
-
-func echo(t *testing.T, n *lending.Node, text string) {
-	t.Helper()
-	reply, err := n.Do(t.Context(), soon(), "ECHO", text)
-	if got := fmt.Sprintf("%s", reply); err != nil || got != text {
-		t.Fatalf("ECHO %s = %s, %v", text, got, err)
-	}
 }

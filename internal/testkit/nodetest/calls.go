@@ -57,7 +57,7 @@ func (s Subject) sendsNothingLate(t *testing.T, warm bool) {
 	cancel(cause)
 	n, f := s.inMemory(t, (*Conn).Plain)
 	if warm {
-		echo(t, n, "before")
+		Echo(t, n, "before")
 		_, stop := Subscribe(t, n, "c")
 		defer stop()
 		redistest.Must(t, n.Session(t.Context(), Soon(), "k", func(driver.Conn) error { return nil }))
@@ -235,7 +235,7 @@ func noScriptIsInvisible(t *testing.T, s Subject) {
 // Many callers, some of whom leave: everybody gets his own reply, and nobody another's.
 func cancellationsMixNothingUp(t *testing.T, s Subject) {
 	n := s.shared(t)
-	echo(t, n, "before")
+	Echo(t, n, "before")
 	var wg sync.WaitGroup
 	var answered, left atomic.Int32
 	for c := range 16 {
@@ -274,7 +274,7 @@ func cancellationsMixNothingUp(t *testing.T, s Subject) {
 	if _, err := n.Do(t.Context(), Soon(), "PING", ""); err != nil && !errors.Is(err, strategy.ErrUnknown) {
 		t.Errorf("PING = %v, want nil or unknown", err)
 	}
-	echo(t, n, "after")
+	Echo(t, n, "after")
 	s.wantOrder(t, n)
 }
 
@@ -295,7 +295,7 @@ func rightsThatAreMissing(t *testing.T, s Subject) {
 	} {
 		redistest.Do(t, srv, "ACL", "SETUSER", user, "on", ">pw", "~*", "resetchannels", "&open*", "+@all", c.rule)
 		n := s.Open(t, Options{URL: "redis://" + user + ":pw@" + srv.Addr()})
-		echo(t, n, user)
+		Echo(t, n, user)
 		if want := c.ordered && s.Ordered; n.Ordered() != want {
 			t.Errorf("%s: Ordered = %v, want %v", user, n.Ordered(), want)
 		}
@@ -318,7 +318,7 @@ func probeTellsOfAReturn(t *testing.T, s Subject) {
 	s.each(t, func(t *testing.T, protocol int) {
 		n, f := s.on(t, protocol, (*Conn).Plain)
 		probe := func() uint64 { return n.Probe(t.Context(), Soon()) }
-		echo(t, n, "here")
+		Echo(t, n, "here")
 		before := probe()
 		if got := probe(); got != before {
 			t.Errorf("Probe = %d of a server that was not away, want %d as before", got, before)
@@ -333,7 +333,7 @@ func probeTellsOfAReturn(t *testing.T, s Subject) {
 
 func serverKilledAndRestarted(t *testing.T, s Subject) {
 	n, srv := s.exclusive(t)
-	echo(t, n, "before")
+	Echo(t, n, "before")
 	redistest.Skip(t, srv.Kill(t.Context()), "what a killed server leaves")
 	_, err := n.Do(t.Context(), Soon(), "SET", "k", "v")
 	if !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
@@ -345,7 +345,7 @@ func serverKilledAndRestarted(t *testing.T, s Subject) {
 	if err := srv.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	echo(t, n, "after")
+	Echo(t, n, "after")
 	s.wantOrder(t, n)
 }
 
@@ -353,7 +353,7 @@ func serverKilledAndRestarted(t *testing.T, s Subject) {
 func closedRefuses(t *testing.T, s Subject) {
 	s.each(t, func(t *testing.T, protocol int) {
 		n, f := s.on(t, protocol, (*Conn).Plain)
-		echo(t, n, "before")
+		Echo(t, n, "before")
 		h, stop := Subscribe(t, n, "c")
 		stopped, stopEarly := Subscribe(t, n, "c")
 		stopEarly()
@@ -439,7 +439,7 @@ func sharedUntilTheLastIsClosed(t *testing.T, s Subject) {
 		if err := n.Close(); err != nil {
 			t.Errorf("Close = %v, want nil", err)
 		}
-		echo(t, n, "goes on")
+		Echo(t, n, "goes on")
 	}
 	n.Close() //nolint:errcheck // as above
 	_, err := n.Do(t.Context(), Soon(), "ECHO", "over")

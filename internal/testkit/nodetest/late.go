@@ -37,7 +37,7 @@ func LateRequest(t *testing.T, s Subject) {
 				redistest.Do(t, srv, "DEL", "k")
 				r := newRelay(t, c.network, addr)
 				n := s.Open(t, Options{URL: "redis://" + c.user + ":pw@" + r.Addr().String()})
-				echo(t, n, "warm")
+				Echo(t, n, "warm")
 				deliver := r.hold()
 				const op = 250 * time.Millisecond
 				_, err := n.Do(t.Context(), time.Now().Add(op), "SET", "k", "tok", "NX", "PX", 600_000)

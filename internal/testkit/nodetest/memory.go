@@ -113,11 +113,11 @@ func brokenRepliesAreUnknown(t *testing.T, s Subject) {
 				})
 				_, err := n.Do(t.Context(), Soon(), "SET", "done", "v")
 				Want(t, "SET", err, c.kind)
-				echo(t, n, "after")
+				Echo(t, n, "after")
 				time.Sleep(time.Minute) // until a replica may be left again
 				_, err = n.Eval(t.Context(), Soon(), driver.NewScript("one", "return 1"), []string{"k"})
 				Want(t, "Eval", err, c.kind)
-				echo(t, n, "after")
+				Echo(t, n, "after")
 				err = n.Session(t.Context(), Soon(), "k", func(lent driver.Conn) error {
 					_, err := lent.Do("SET", "lent", "v")
 					if _, again := lent.Do("SET", "again", "v"); c.kind == strategy.ErrUnknown {
@@ -126,7 +126,7 @@ func brokenRepliesAreUnknown(t *testing.T, s Subject) {
 					return err
 				})
 				Want(t, "SET in a session", err, c.kind)
-				echo(t, n, "after")
+				Echo(t, n, "after")
 				if f.Seen("SET done") != c.sent || f.Seen("EVALSHA") != c.sent || f.Seen("EVAL ") != 0 || f.Seen("SET lent") != 1 {
 					t.Errorf("the server has seen %q, want each %d times, and once in a session", f.Log(), c.sent)
 				}
@@ -138,8 +138,8 @@ func brokenRepliesAreUnknown(t *testing.T, s Subject) {
 	}
 }
 
-// idle has a Node make that many connections for sessions, which are idle then.
-func idle(t *testing.T, n driver.Node, conns int) {
+// Idle has a Node make that many connections for sessions, which are idle then.
+func Idle(t testing.TB, n driver.Node, conns int) {
 	t.Helper()
 	if err := nested(t.Context(), n, conns); err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func silentPool(t *testing.T, s Subject) {
 						c.Plain(cmd)
 					}
 				})
-				idle(t, n, 8)
+				Idle(t, n, 8)
 				synctest.Wait()
 				if err := set(t, n); err != nil {
 					t.Fatal(err)
@@ -266,7 +266,7 @@ func sessionLearnsOfAReplica(t *testing.T, s Subject) {
 			}
 		})
 		h, _ := Subscribe(t, n, "c")
-		idle(t, n, 1)
+		Idle(t, n, 1)
 		synctest.Wait() // its connection has been given back
 		replicas.Store(int32(f.Dialled()))
 		session := func() error {

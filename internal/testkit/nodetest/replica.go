@@ -56,7 +56,7 @@ func (d *demotable) open(t *testing.T, s Subject, protocol int, words string) dr
 // warm has the Node make some connections of each kind.
 func (d *demotable) warm(t *testing.T, n driver.Node) (Heard, func()) {
 	t.Helper()
-	echo(t, n, "warm")
+	Echo(t, n, "warm")
 	if err := nested(t.Context(), n, warmSessions); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func ClosedAtRest(t *testing.T, s Subject) {
 				t.Parallel()
 				n, f := s.on(t, protocol, (*Conn).Plain)
 				for range 20 {
-					echo(t, n, "warm")
+					Echo(t, n, "warm")
 					if err := n.Session(t.Context(), Soon(), "k", func(driver.Conn) error { return nil }); err != nil {
 						t.Fatal(err)
 					}

@@ -195,7 +195,8 @@ func never(t *testing.T) func([]byte, error) {
 	return func(msg []byte, err error) { t.Errorf("fn was called with %q, %v", msg, err) }
 }
 
-func echo(t *testing.T, n driver.Node, text string) {
+// Echo ends the test unless a command gets its own reply.
+func Echo(t testing.TB, n driver.Node, text string) {
 	t.Helper()
 	reply, err := n.Do(t.Context(), Soon(), "ECHO", text)
 	if b, ok := reply.([]byte); err != nil || !ok || string(b) != text {
