@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
@@ -22,12 +23,12 @@ var nodeSubject = nodetest.Subject{
 		}
 		return n
 	},
-	Connect:   func(t *testing.T, f *nodetest.Server) driver.Node { return nodeIn(t, f) },
-	Protocols: []int{2, 3},
-	Lost:      "the connection ended",
-	AtRest:    func(n driver.Node) bool { return atRest(n.(*node)) },
-	Farewells: true,
-	Package:   "clients/goredis",
+	Connect:    func(t *testing.T, f *nodetest.Server) driver.Node { return nodeIn(t, f) },
+	Protocols:  []int{2, 3},
+	Lost:       "the connection ended",
+	Subscriber: func(n driver.Node) *subscription.Subscriber { return n.(*node).sub },
+	Farewells:  true,
+	Package:    "clients/goredis",
 }
 
 func TestNode(t *testing.T) {

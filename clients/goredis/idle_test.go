@@ -27,7 +27,7 @@ func TestRestIsLimited(t *testing.T) {
 				stop()
 				other()
 				synctest.Wait()
-				if !atRest(n) {
+				if !nodetest.AtRest(n.sub) {
 					t.Fatal("the connection is not at rest after the last subscription")
 				}
 				pings := f.Seen("PING")

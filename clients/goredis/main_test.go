@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -77,6 +76,8 @@ var (
 	soon = nodetest.Soon
 	want = nodetest.Want
 	idle = nodetest.Idle
+
+	bubble = nodetest.Bubble
 )
 
 func await[T any](t *testing.T, what string, from <-chan T) T {
@@ -86,13 +87,6 @@ func await[T any](t *testing.T, what string, from <-chan T) T {
 
 func optionsOf(s *nodetest.Server) *redis.Options {
 	return &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true}
-}
-
-// bubble runs a test in a bubble of testing/synctest, where time is virtual.
-func bubble(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
 }
 
 // inMemory is a Node of a server without a network, for a bubble.

@@ -9,11 +9,6 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func atRest(n *node) bool {
-	all, rest := n.sub.Connections()
-	return all == 1 && rest == 1
-}
-
 // TestSubscribeIsMisunderstood: what is no answer ends the connection.
 func TestSubscribeIsMisunderstood(t *testing.T) {
 	t.Parallel()

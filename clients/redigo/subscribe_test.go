@@ -14,11 +14,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 )
 
-func atRest(n *node) bool {
-	all, rest := n.sub.Connections()
-	return all == 1 && rest == 1
-}
-
 // A server answers a PING in another way where nothing is subscribed any more.
 func TestPongAtRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {

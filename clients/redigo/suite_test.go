@@ -6,6 +6,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
@@ -27,10 +28,10 @@ var nodeSubject = nodetest.Subject{
 		pool.MaxIdle = 12
 		return newNode(t, pool)
 	},
-	Ordered: true,
-	Lost:    "connection lost",
-	AtRest:  func(n driver.Node) bool { return atRest(n.(*node)) },
-	Package: "clients/redigo",
+	Ordered:    true,
+	Lost:       "connection lost",
+	Subscriber: func(n driver.Node) *subscription.Subscriber { return n.(*node).sub },
+	Package:    "clients/redigo",
 }
 
 func TestNode(t *testing.T) {

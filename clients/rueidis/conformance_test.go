@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstrategies/locks/clients/internal/lending"
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -29,20 +30,15 @@ var nodeSubject = nodetest.Subject{
 		}
 		return newNode(t, o)
 	},
-	Connect:   func(t *testing.T, f *nodetest.Server) driver.Node { return newNode(t, (&memory{Server: f}).options()) },
-	Protocols: []int{2, 3},
-	Ordered:   true,
-	Lost:      "connection lost",
-	AtRest:    func(n driver.Node) bool { return atRest(n.(*lending.Node)) },
-	Noticed:   func(n driver.Node) bool { return n.(*lending.Node).Noticed() },
-	Reads:     true,
-	Crashes:   true,
-	Package:   "clients/internal/lending",
-}
-
-func atRest(n *lending.Node) bool {
-	all, rest := n.Sub.Connections()
-	return all == 1 && rest == 1
+	Connect:    func(t *testing.T, f *nodetest.Server) driver.Node { return newNode(t, (&memory{Server: f}).options()) },
+	Protocols:  []int{2, 3},
+	Ordered:    true,
+	Lost:       "connection lost",
+	Subscriber: func(n driver.Node) *subscription.Subscriber { return n.(*lending.Node).Sub },
+	Noticed:    func(n driver.Node) bool { return n.(*lending.Node).Noticed() },
+	Reads:      true,
+	Crashes:    true,
+	Package:    "clients/internal/lending",
 }
 
 func TestNode(t *testing.T) {

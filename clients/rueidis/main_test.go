@@ -70,6 +70,8 @@ var (
 	soon = nodetest.Soon
 	want = nodetest.Want
 	echo = nodetest.Echo
+
+	bubble = nodetest.Bubble
 )
 
 func receive[T any](t *testing.T, what string, c <-chan T) T {

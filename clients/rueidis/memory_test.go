@@ -24,13 +24,6 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// bubble runs a test in virtual time.
-func bubble(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
-}
-
 // A memory is a server in memory. It answers HOLD when the test does.
 type memory struct {
 	*nodetest.Server

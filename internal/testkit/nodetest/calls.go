@@ -47,7 +47,7 @@ var calls = map[string]func(n driver.Node, ctx context.Context, due time.Time) e
 // A context that is done, a due time in the past: nothing is sent, not even a dial for it.
 func doneContextSendsNothing(t *testing.T, s Subject) {
 	for what, warm := range map[string]bool{"new": false, "warm": true} {
-		t.Run(what, func(t *testing.T) { bubble(t, func(t *testing.T) { s.sendsNothingLate(t, warm) }) })
+		t.Run(what, func(t *testing.T) { Bubble(t, func(t *testing.T) { s.sendsNothingLate(t, warm) }) })
 	}
 }
 

@@ -30,8 +30,8 @@ func InMemory(t *testing.T, s Subject) {
 	}
 }
 
-// bubble runs a test in virtual time.
-func bubble(t *testing.T, test func(t *testing.T)) {
+// Bubble runs a test in virtual time.
+func Bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
@@ -49,7 +49,7 @@ type word string
 
 // Each client writes arguments in the same words.
 func argumentsAreSentAsText(t *testing.T, s Subject) {
-	bubble(t, func(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
 		n, f := s.inMemory(t, (*Conn).Plain)
 		args := []any{"text", []byte("b\x00\r\n"), 7, int64(-8), uint8(3), 0.25, true, false, nil, word("own"), 250 * time.Millisecond}
 		const texts = "text b\x00\r\n 7 -8 3 0.25 1 0  own 250ms"
@@ -99,7 +99,7 @@ func brokenRepliesAreUnknown(t *testing.T, s Subject) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			Bubble(t, func(t *testing.T) {
 				n, f := s.inMemory(t, func(conn *Conn, cmd []string) {
 					if cmd[0] != "SET" && cmd[0] != "EVALSHA" {
 						conn.Plain(cmd)
@@ -182,7 +182,7 @@ func silentPool(t *testing.T, s Subject) {
 		"within, session":  {in, session},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			Bubble(t, func(t *testing.T) {
 				var old atomic.Int32
 				n, f := s.inMemory(t, func(c *Conn, cmd []string) {
 					if c.ID > int(old.Load()) {
@@ -214,7 +214,7 @@ const leaveEvery = time.Second
 // Where new connections lead to a replica, too, the refusal is the caller's: after a second attempt, and, within the next
 // second, after the first. Subscriptions end when a replica is left.
 func replicaIsLeftOnceASecond(t *testing.T, s Subject) {
-	bubble(t, func(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
 		var takes atomic.Int64 // to refuse a command
 		n, f := s.inMemory(t, func(c *Conn, cmd []string) {
 			switch cmd[0] {
@@ -253,7 +253,7 @@ func replicaIsLeftOnceASecond(t *testing.T, s Subject) {
 // A server that does not tell its role is found to be a replica by its refusal: the session's connection is not lent again,
 // and subscriptions end.
 func sessionLearnsOfAReplica(t *testing.T, s Subject) {
-	bubble(t, func(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
 		var replicas atomic.Int32
 		n, f := s.inMemory(t, func(c *Conn, cmd []string) {
 			switch {
@@ -281,7 +281,7 @@ func sessionLearnsOfAReplica(t *testing.T, s Subject) {
 
 // Close waits for a session, which sends nothing any more.
 func closeWaitsForASession(t *testing.T, s Subject) {
-	bubble(t, func(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
 		n, f := s.inMemory(t, (*Conn).Plain)
 		let, ended, closed := make(chan struct{}), make(chan error, 1), make(chan error, 1)
 		go func() {
@@ -308,7 +308,7 @@ func closeWaitsForASession(t *testing.T, s Subject) {
 
 // Close waits until those who listen have heard of the end.
 func closeWaitsForItsListeners(t *testing.T, s Subject) {
-	bubble(t, func(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
 		n, _ := s.inMemory(t, (*Conn).Plain)
 		_, err := n.Subscribe(t.Context(), "c", func([]byte, error) { time.Sleep(time.Second) })
 		redistest.Must(t, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
@@ -30,9 +31,8 @@ type Subject struct {
 	// Lost is in what a subscription hears last when its connection has ended.
 	Lost string
 
-	// AtRest reports whether the connection for subscriptions is there, and all of them are
-	// taken back.
-	AtRest func(n driver.Node) bool
+	// Subscriber keeps the Node's subscriptions.
+	Subscriber func(n driver.Node) *subscription.Subscriber
 
 	// Noticed reports whether the Node's reader has met the end of the connection for requests. nil: nothing reads that
 	// at rest, and each call looks at the socket.
@@ -143,7 +143,13 @@ func (s Subject) shared(t *testing.T) driver.Node {
 // rest waits until the connection for subscriptions is at rest.
 func (s Subject) rest(t *testing.T, n driver.Node) {
 	t.Helper()
-	verdict.Eventually(t, "the connection is at rest", func() bool { return s.AtRest(n) })
+	verdict.Eventually(t, "the connection is at rest", func() bool { return AtRest(s.Subscriber(n)) })
+}
+
+// AtRest reports whether the connection for subscriptions is there, and all of them are taken back.
+func AtRest(s *subscription.Subscriber) bool {
+	all, rest := s.Connections()
+	return all == 1 && rest == 1
 }
 
 // Heard collects what a subscription hears.
