@@ -126,8 +126,8 @@ func (c loan) Hear(fn func(channel, msg string)) (end <-chan error) {
 	return c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { fn(m.Channel, m.Message) }})
 }
 
-// build makes the client's command, which can be sent once: the client takes it back. Arbitrary panics at keys of several
-// slots, where the server refuses them, and at subscriptions.
+// build makes the client's command, which can be sent once: the client takes it back. It tells the slot and no keys, because
+// the builder panics at keys of several slots, where the server refuses them.
 func build(b rueidis.Builder, cmd lending.Command) rueidis.Completed {
 	switch cmd.Name {
 	case subscription.Subscribe:
