@@ -176,6 +176,23 @@ func TestSessionIsRefusedItsOwnCommands(t *testing.T) {
 	})
 }
 
+// A connection on which redigo has met with nonsense is not lent again, though the server has not hung up.
+func TestNonsenseInASession(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {
+			if cmd[0] == "GET" {
+				c.Say("*2\r\n$9223372036854775000\r\n")
+				return
+			}
+			c.Plain(cmd)
+		})
+		want(t, "Session", doing(n, t.Context(), soon(), "GET"), strategy.ErrUnknown, errLost)
+		if idle := n.pool.IdleCount(); idle != 0 {
+			t.Errorf("%d idle connections, want none", idle)
+		}
+	})
+}
+
 // Nothing begins for a caller who is refused at the first word.
 func TestSessionThatCannotBegin(t *testing.T) {
 	t.Parallel()
