@@ -34,8 +34,8 @@ type judge struct {
 }
 
 // onServers are the tests of all algorithms on real servers that add to an algorithm's own: what each right
-// is for, what a key may hold, what a server may answer.
-const onServers = "^(TestRights|TestRightsBefore7|TestForbidden|TestForbiddenToTidy|TestKinds|TestHostile|FuzzReplies)$"
+// is for, and what a key may hold.
+const onServers = "^(TestRights|TestRightsBefore7|TestForbidden|TestForbiddenToTidy|TestKinds)$"
 
 var subjects = []subject{
 	{"engine", []judge{{"engine", ""}, {"conformance", "^TestMemory$"}}},
