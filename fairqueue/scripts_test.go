@@ -161,7 +161,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "all in the queue are dead", Before: "RPUSH queue 'a 1000 1 dead'", Reply: "#512", After: granted, Heard: "queue:a 'next 1'"},
 		row{Name: "dead, and the contender is next", Args: queues, Before: "RPUSH queue 'a 1000 1 dead' 'line 1000 1 mine'", Listening: "queue:line",
 			Reply: "#512", After: granted, Heard: "queue:a 'next 1'"},
-		row{Name: "no entry", Before: "RPUSH queue 'a 1000 x' 'b 1000 0 first'", Listening: "queue:a queue:b",
+		row{Name: "no entry", Before: "RPUSH queue a 'a 1000 x' 'a x 1 t' 'a -5 -5 t' 'a 1 1 ' 'b 1000 0 first'", Listening: "queue:a queue:b",
 			Reply: "[first 1000]", After: "SET lock first PX 1000", Heard: "queue:b 'grant 0 0 1000 1700000000 42 first'"},
 		row{Name: "NUMSUB is forbidden", Before: "RPUSH queue 'a 1000 0 dead' 'b 1000 0 first'", Listening: "queue:b", Forbid: "PUBSUB",
 			Reply: "[first 1000]", After: "SET lock first PX 1000",

@@ -327,3 +327,15 @@ func TestKindsOfWaiters(t *testing.T) {
 		}
 	}
 }
+
+// realOnly skips a test on an imitation, whose scripts and types are not Redis'.
+func realOnly(t testing.TB) {
+	if redistest.ForTests(t).Kind() == redistest.Embedded {
+		t.Skip("NOT PROVEN: what values of other kinds do to locks: this is no Redis")
+	}
+}
+
+func nodeOn(t *testing.T, s *redistest.Server) driver.Node {
+	t.Helper()
+	return locktest.NodeOn(t, s.Pool())
+}
