@@ -17,7 +17,7 @@ import (
 
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
@@ -38,7 +38,6 @@ func variantOf(name string) Variant {
 type user struct {
 	name    string
 	servers []*redistest.Server
-	old     bool // its scripts find no redis.acl_check_cmd, as before Redis 7.0
 }
 
 const userPassword = "s3cret-of-the-user"
@@ -83,20 +82,63 @@ func (u user) pools(t *testing.T) []*redis.Pool {
 	return pools
 }
 
-// open returns v's strategy as the user.
-func (u user) open(t *testing.T, v Variant, o strategy.Options) strategy.Strategy {
+// check is what Check says to the user.
+func (u user) check(t *testing.T, v Variant, o strategy.Options) error {
 	t.Helper()
-	s, err := v.open(u.pools(t), o, v.On, func(_ int, n driver.Node) driver.Node {
-		if u.old {
-			return oldNode{n}
-		}
-		return n
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() }) //nolint:errcheck // some may not even undo
+	s, err := v.New(u.pools(t), o)
+	return locktest.Opened(t, s, err).Check(t.Context())
+}
+
+// subject is the variant as the user has it. What looks, evicts and forges may do all.
+func (u user) subject(t *testing.T, v Variant) conformance.Subject {
+	s, by := v.SubjectOn(u.pools(t)), v.Subject(u.servers)
+	s.Evict, s.Spoil, s.Leftovers, s.Forge, s.ChildEnv = by.Evict, by.Spoil, by.Leftovers, by.Forge, by.ChildEnv
 	return s
+}
+
+// essential are properties of the suite that the least rights suffice for, and woken those for which a waiter has to be told.
+// To look at a lock takes a right of its own.
+var (
+	essential = []string{
+		"Exclusive", "ReleaseFrees", "ReleaseOnlyOwn", "ExtendRestarts", "KeptAlive", "OneTakesOver", "CancelledWaiting",
+		"WokenAtExpiry", "LateRequestUndone", "Detach", "Adopt", "FenceRises",
+	}
+	woken = []string{
+		"WokenByRelease", "NoMissedRelease", "AdoptionWakes", "AskingAgain", "Contention", "NoLostUpdate", "ReadersAndWriters", "Downgrade",
+		"PermitsUnderContention",
+	}
+	looks = []string{"Inspect", "ForceRelease"}
+)
+
+// keeps holds the variant, as the user has it, to properties, side by side: mostly they wait.
+func (u user) keeps(t *testing.T, v Variant, properties ...string) {
+	t.Helper()
+	s := u.subject(t, v)
+	var trials sync.WaitGroup
+	for _, p := range conformance.Properties() {
+		if !slices.Contains(properties, p.Name) {
+			continue
+		}
+		trials.Go(func() {
+			if r := conformance.Check(t.Context(), s, p); r.Status != conformance.Kept && r.Status != conformance.Skipped {
+				t.Error(r)
+			}
+		})
+	}
+	trials.Wait()
+}
+
+// before7 is the variant on servers whose scripts find no redis.acl_check_cmd, as those before Redis 7.0.
+func before7(v Variant) Variant {
+	on := v.On
+	v.On = func(nodes []driver.Node) driver.Protocol {
+		var old []driver.Node
+		for _, n := range nodes {
+			old = append(old, oldNode{n})
+		}
+		return on(old)
+	}
+	return v
 }
 
 // An oldNode hides from scripts what Redis 6.2 has not got.
@@ -152,241 +194,6 @@ func unhurriedBy(w strategy.Wait) strategy.Options {
 	return o
 }
 
-// drill does with a lock what there is to be done, and fails the test where that fails. Some users can
-// only wait for the end of a TTL, so it is short; a machine for which it is too short plays again.
-func drill(t *testing.T, v Variant, u user, name string) {
-	t.Helper()
-	round := 0
-	verdict.Conclusive(t, func() verdict.Slow {
-		round++
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		longest, err := drillOnce(ctx, t, v, u, fmt.Sprint(name, "-", round))
-		if err == nil {
-			return ""
-		}
-		if longest > drillTTL/3 { // three steps at most go between two renewals
-			return verdict.Slowf("a hold of %v took %v: %v", drillTTL, longest, err)
-		}
-		t.Error(err)
-		return ""
-	})
-	crowd(t, u.open(t, v, unhurried), name)
-}
-
-const drillTTL = 2 * time.Second
-
-// drillOnce returns also the time that the longest step took.
-func drillOnce(ctx context.Context, t *testing.T, v Variant, u user, name string) (longest time.Duration, failed error) {
-	t.Helper()
-	o := strategy.Options{TTL: drillTTL, OpTimeout: drillTTL / 2}
-	first, second := u.open(t, v, o), u.open(t, v, o) // as two processes
-	began := time.Now()
-	done := func(what string, err error) {
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s() = %w, want nil", what, err))
-		}
-		longest, began = max(longest, time.Since(began)), time.Now()
-	}
-	done("Check", first.Check(ctx))
-	lease, err := first.NewLock(name).TryAcquire(ctx)
-	if done("TryAcquire", err); err != nil {
-		return longest, failed
-	}
-	if _, ok := lease.Fence(); ok != v.Fenced {
-		t.Errorf("Fence() is there: %v, want %v", ok, v.Fenced)
-	}
-	_, err = second.NewLock(name).TryAcquire(ctx)
-	if errors.Is(err, strategy.ErrHeld) {
-		err = nil
-	} else {
-		err = fmt.Errorf("%w, want ErrHeld", err)
-	}
-	done("TryAcquire of a held lock", err)
-	done("Extend", lease.Extend(ctx))
-	err = wait(ctx, second, o, plain(name), func(leave func()) { leave() })
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
-	done("Acquire of a waiter that gives up", err)
-	done("Extend", lease.Extend(ctx))
-	err = wait(ctx, second, o, plain(name), func(func()) { done("Release", lease.Release(ctx)) })
-	began = time.Now() // the waiter may have waited for the end of the TTL
-	done("Acquire that waits, or its Release", err)
-	if v.ReadWriter != nil {
-		lease, err := first.NewLock(name).Acquire(ctx)
-		if done("Acquire to write", err); err != nil {
-			return longest, failed
-		}
-		reader := func(s strategy.Strategy) strategy.Lock { return s.(engine.Strategy).NewShare(name, 1) }
-		err = wait(ctx, second, o, reader, func(func()) { done("Release", lease.Release(ctx)) })
-		began = time.Now()
-		done("Acquire to read that waits, or its Release", err)
-	}
-
-	lease, err = first.NewLock(name).Acquire(ctx)
-	began = time.Now() // likewise, for a place that was given up
-	if done("Acquire", err); err != nil {
-		return longest, failed
-	}
-	token, err := lease.Detach()
-	if err == nil {
-		lease, err = second.Adopt(ctx, name, token)
-	}
-	if done("Detach and Adopt", err); err != nil {
-		return longest, failed
-	}
-	done("Release of what was adopted", lease.Release(ctx))
-	return longest, failed
-}
-
-// crowd has callers of one process ask at the same time, each for a lock of its own.
-func crowd(t *testing.T, s strategy.Strategy, name string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var callers sync.WaitGroup
-	for i := range 16 {
-		callers.Go(func() {
-			for range 4 { // with the first it is found out whether the user may release
-				lease, err := s.NewLock(fmt.Sprint(name, "-", i)).Acquire(ctx)
-				if err == nil {
-					err = lease.Release(ctx)
-				}
-				if err != nil {
-					t.Errorf("Acquire() or Release() next to others = %v, want nil", err)
-				}
-			}
-		})
-	}
-	callers.Wait()
-}
-
-func plain(name string) func(strategy.Strategy) strategy.Lock {
-	return func(s strategy.Strategy) strategy.Lock { return s.NewLock(name) }
-}
-
-// wait acquires a lock that is held, and releases it. It calls meanwhile when it waits.
-func wait(ctx context.Context, s strategy.Strategy, o strategy.Options, lock func(strategy.Strategy) strategy.Lock, meanwhile func(leave func())) error {
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
-	waits := make(chan struct{}, 2)
-	o.Observe = func(e strategy.Event) {
-		if e.Kind == strategy.EventHeld {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-		}
-	}
-	s, err := s.With(func(to *strategy.Options) { *to = o })
-	if err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() {
-		lease, err := lock(s).Acquire(ctx)
-		if err == nil {
-			err = lease.Release(ctx)
-		}
-		ended <- err
-	}()
-	select {
-	case <-waits: // at first
-	case err := <-ended: // it has not waited
-		return err
-	}
-	select {
-	case <-waits: // it has subscribed, and asked again
-	case <-time.After(o.TTL / 4): // or it may not, and sleeps
-	}
-	meanwhile(leave)
-	return <-ended
-}
-
-// asksAgain waits for a holder that keeps the lock for longer than its TTL, so that the waiter asks again.
-func asksAgain(t *testing.T, v Variant, u user, name string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	o := strategy.Options{TTL: drillTTL, OpTimeout: drillTTL / 2}
-	verdict.Conclusive(t, func() verdict.Slow {
-		lease, err := u.open(t, v, o).NewLock(name).TryAcquire(ctx)
-		if err == nil {
-			err = lease.KeepAlive(0)
-		}
-		if err != nil {
-			t.Errorf("TryAcquire() or KeepAlive() = %v, want nil", err)
-			return ""
-		}
-		asked := 0
-		watched := o
-		watched.Observe = func(e strategy.Event) {
-			if e.Kind == strategy.EventHeld {
-				if asked++; asked == 3 { // at first, for a place, and again
-					go lease.Release(ctx) //nolint:errcheck // seen below
-				}
-			}
-		}
-		got, err := u.open(t, v, watched).NewLock(name).Acquire(ctx)
-		if err != nil {
-			t.Errorf("Acquire() = %v, want nil", err)
-			return ""
-		}
-		got.Release(ctx) //nolint:errcheck // as it may be late
-		if asked < 3 {
-			return verdict.Slowf("a lock that is kept alive was lost: %v", lease.Err())
-		}
-		return ""
-	})
-}
-
-// inspects sees and ends another's lock.
-func inspects(t *testing.T, v Variant, u user, name string) error {
-	t.Helper()
-	s := u.open(t, v, unhurried)
-	lease, err := s.NewLock(name).TryAcquire(t.Context())
-	if err != nil {
-		return err
-	}
-	defer lease.Release(t.Context()) //nolint:errcheck // it may be gone
-	info, err := s.Inspect(t.Context(), name)
-	if err != nil {
-		return err
-	}
-	return s.ForceRelease(t.Context(), info)
-}
-
-// takesOver takes the lock of a holder that died.
-func takesOver(t *testing.T, v Variant, u user, name string) {
-	t.Helper()
-	const ttl = 300 * time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	verdict.Conclusive(t, func() verdict.Slow {
-		began := time.Now()
-		dead, err := u.open(t, v, strategy.Options{TTL: ttl, OpTimeout: ttl * 5 / 6}).NewLock(name).Acquire(ctx)
-		if err == nil {
-			_, err = dead.Detach()
-		}
-		if took := time.Since(began); err != nil && took > ttl/2 {
-			return verdict.Slowf("within %v, with a TTL of %v: %v", took, ttl, err)
-		}
-		if err != nil {
-			t.Errorf("Acquire() and Detach() = %v, want nil", err)
-		}
-		return ""
-	})
-	lease, err := u.open(t, v, strategy.Options{TTL: time.Minute, OpTimeout: 30 * time.Second}).NewLock(name).Acquire(ctx)
-	if err != nil {
-		t.Errorf("Acquire() of a dead holder's lock = %v, want nil", err)
-		return
-	}
-	if err := lease.Release(ctx); err != nil {
-		t.Errorf("Release() = %v, want nil", err)
-	}
-}
-
 // says reports whether an error names what a rule would allow.
 func says(err error, rule string) bool {
 	what := strings.ToLower(strings.Trim(rule[1:], "*"))
@@ -410,20 +217,7 @@ func TestRights(t *testing.T) {
 			servers := serversFor(t, v)
 			all := may(t, servers, "all-of-"+r.Variant, r.Line(true))
 			t.Run("all", func(t *testing.T) {
-				drill(t, v, all, r.Variant+"-all")
-				takesOver(t, v, all, r.Variant+"-dead")
-				asksAgain(t, v, all, r.Variant+"-again")
-				if err := inspects(t, v, all, r.Variant+"-all-inspected"); err != nil {
-					t.Errorf("Inspect() and ForceRelease() = %v, want nil", err)
-				}
-				for _, w := range waysOf(t, v, all) {
-					if err := all.open(t, v, unhurriedBy(w)).Check(t.Context()); err != nil {
-						t.Errorf("Check() with Options.Wait %v = %v, want nil", w, err)
-					}
-				}
-				if refused := all.denied(t); len(refused) > 0 {
-					t.Errorf("the servers have refused %q, want nothing", refused)
-				}
+				all.lacksNothing(t, v)
 			})
 			for i, p := range r.Parts {
 				t.Run("without "+p.Rule, func(t *testing.T) {
@@ -436,8 +230,7 @@ func TestRights(t *testing.T) {
 			}
 			t.Run("least", func(t *testing.T) {
 				t.Parallel()
-				u := may(t, servers, "least-of-"+r.Variant, r.Line(false))
-				drill(t, v, u, r.Variant+"-least")
+				may(t, servers, "least-of-"+r.Variant, r.Line(false)).keeps(t, v, essential...)
 			})
 		})
 	}
@@ -448,23 +241,13 @@ func TestRights(t *testing.T) {
 func TestRightsBefore7(t *testing.T) {
 	for _, name := range []string{"luascript", "fairqueue", "semaphore", "rwlock", "reentrant", "redlock-fenced"} {
 		t.Run(name, func(t *testing.T) {
-			v := variantOf(name)
+			v := before7(variantOf(name))
 			servers := serversFor(t, v)
 			r, err := RightsOf(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all := may(t, servers, "old-all-of-"+name, r.Line(true))
-			all.old = true
-			drill(t, v, all, name+"-old")
-			for _, w := range waysOf(t, v, all) {
-				if err := all.open(t, v, unhurriedBy(w)).Check(t.Context()); err != nil {
-					t.Errorf("Check() with Options.Wait %v = %v, want nil", w, err)
-				}
-			}
-			if refused := all.denied(t); len(refused) > 0 {
-				t.Errorf("the servers have refused %q, want nothing", refused)
-			}
+			may(t, servers, "old-all-of-"+name, r.Line(true)).lacksNothing(t, v)
 			for i, p := range r.Parts {
 				if p.Cost != "" && p.Wait == strategy.WaitBest {
 					continue
@@ -473,8 +256,7 @@ func TestRightsBefore7(t *testing.T) {
 					rest := r
 					rest.Parts = slices.Delete(slices.Clone(r.Parts), i, i+1)
 					u := may(t, servers, fmt.Sprintf("old-no-%d-of-%s", i, name), rest.Line(true))
-					u.old = true
-					err := u.open(t, v, unhurriedBy(p.Wait)).Check(t.Context())
+					err := u.check(t, v, unhurriedBy(p.Wait))
 					if !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
 						t.Errorf("Check() = %v, want ErrRefused, and %q", err, p.Rule)
 					}
@@ -541,8 +323,8 @@ func acknowledgedRights(t *testing.T, primary *redistest.Server, a strategy.Acks
 			t.Fatal(err)
 		}
 		u := may(t, []*redistest.Server{primary}, "acks-"+v.Name, r.Line(false)+" "+rule)
-		s := u.open(t, v, o)
-		if err := s.Check(t.Context()); err != nil {
+		s, err := v.New(u.pools(t), o)
+		if err := locktest.Opened(t, s, err).Check(t.Context()); err != nil {
 			t.Errorf("%s: Check() = %v, want nil", v.Name, err)
 		}
 		lease, err := s.NewLock(v.Name).TryAcquire(t.Context())
@@ -553,30 +335,34 @@ func acknowledgedRights(t *testing.T, primary *redistest.Server, a strategy.Acks
 			t.Errorf("%s: TryAcquire, Extend, Release = %v, want nil", v.Name, err)
 		}
 		without := may(t, []*redistest.Server{primary}, "no-acks-"+v.Name, r.Line(false))
-		if err := without.open(t, v, o).Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, "+"+cmd) {
+		if err := without.check(t, v, o); !errors.Is(err, strategy.ErrRefused) || !says(err, "+"+cmd) {
 			t.Errorf("%s: Check() = %v, want that %s is forbidden", v.Name, err, cmd)
 		}
 	}
 }
 
-// waysOf are the ways to wait that the variant has.
-func waysOf(t *testing.T, v Variant, u user) (ways []strategy.Wait) {
-	for _, w := range []strategy.Wait{strategy.WaitPoll, strategy.WaitNotification, strategy.WaitQueue} {
-		s, err := v.New(u.pools(t), strategy.Options{Wait: w})
-		if err == nil {
-			s.Close()
-			ways = append(ways, w)
+// lacksNothing holds that everything works for the user, and that no server refuses anything.
+func (u user) lacksNothing(t *testing.T, v Variant) {
+	t.Helper()
+	u.keeps(t, v, slices.Concat(essential, woken, looks)...)
+	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll, strategy.WaitNotification, strategy.WaitQueue} {
+		s, err := v.New(u.pools(t), unhurriedBy(w))
+		if err != nil {
+			continue // it has not that way to wait
+		}
+		if err := locktest.Opened(t, s, nil).Check(t.Context()); err != nil {
+			t.Errorf("Check() with Options.Wait %v = %v, want nil", w, err)
 		}
 	}
-	return ways
+	if refused := u.denied(t); len(refused) > 0 {
+		t.Errorf("the servers have refused %q, want nothing", refused)
+	}
 }
 
 // lacking holds what becomes of a user without one part.
 func lacking(t *testing.T, v Variant, u user, p Part) {
 	t.Helper()
-	name := "lacks-" + u.name
-	s := u.open(t, v, unhurried)
-	err := s.Check(t.Context())
+	err := u.check(t, v, unhurried)
 	if p.Cost == "" {
 		if rule := ruleOf(u.servers[0], p.Rule); !errors.Is(err, strategy.ErrRefused) || !says(err, rule) {
 			t.Errorf("Check() = %v, want ErrRefused, and %q", err, rule)
@@ -594,28 +380,59 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 		if w == strategy.WaitBest {
 			continue
 		}
-		if err := u.open(t, v, unhurriedBy(w)).Check(t.Context()); !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
+		if err := u.check(t, v, unhurriedBy(w)); !errors.Is(err, strategy.ErrRefused) || !says(err, p.Rule) {
 			t.Errorf("Check() with Wait %v = %v, want ErrRefused, and %q", w, err, p.Rule)
 		}
 	}
-	drill(t, v, u, name)
-	if v.Package == "setnxgetset" {
-		takesOver(t, v, u, name+"-dead")
+	u.keeps(t, v, essential...)
+	if p.Rule != "+pttl" {
+		u.keeps(t, v, looks...)
+	} else if _, err := u.inspects(t, v); !says(err, p.Rule) {
+		t.Errorf("Inspect() = %v, want %q", err, p.Rule)
 	}
 	if p.Rule == "+lpos" {
-		asksAgain(t, v, u, name+"-again")
+		u.keeps(t, v, "AskingAgain")
 	}
-	if err := inspects(t, v, u, name+"-inspected"); (err != nil) != (p.Rule == "+pttl") {
-		t.Errorf("Inspect() and ForceRelease() = %v", err)
-	} else if err != nil && !says(err, p.Rule) {
-		t.Errorf("Inspect() = %v, want %q", err, p.Rule)
+	if !slices.Contains([]string{"+publish", "+lindex", "+lpop"}, p.Rule) {
+		u.keeps(t, v, "WokenByRelease") // if by nothing else, by asking again soon
 	}
 	if slices.Contains([]string{"+unwatch", "+discard", "+client|kill", "+ping", "+watch", "+multi", "+pexpire", "+exec"}, p.Rule) {
 		return // asked for only where something has gone wrong
 	}
-	if len(u.denied(t)) == 0 {
-		t.Errorf("nothing was refused: %s is not needed at all", p.Rule)
+	if v.ReadWriter != nil {
+		defer u.waitsToRead(t, v)()
 	}
+	verdict.Eventually(t, "something was refused, so that "+p.Rule+" is needed", func() bool { return len(u.denied(t)) > 0 })
+}
+
+// waitsToRead has the user wait to read what it writes, until it is called off.
+func (u user) waitsToRead(t *testing.T, v Variant) (off func()) {
+	t.Helper()
+	s, err := v.ReadWriter(locktest.NodeOn(t, u.pools(t)[0]), unhurried)
+	name := "read-by-" + u.name
+	lease := locktest.Try(t, locktest.Opened(t, s, err), name)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiter sync.WaitGroup
+	waiter.Go(func() {
+		if _, err := s.NewRLock(name).Acquire(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Acquire() to read = %v, want %v", err, context.Canceled)
+		}
+	})
+	return func() {
+		cancel()
+		waiter.Wait()
+		locktest.Release(t, lease)
+	}
+}
+
+// inspects looks at a lock that is held.
+func (u user) inspects(t *testing.T, v Variant) (strategy.Info, error) {
+	t.Helper()
+	s, err := v.New(u.pools(t), unhurried)
+	name := "inspected-by-" + u.name
+	lease := locktest.Try(t, locktest.Opened(t, s, err), name)
+	defer locktest.Release(t, lease)
+	return s.Inspect(t.Context(), name)
 }
 
 var update = flag.Bool("update", false, "write docs/data/rights.md again")
@@ -675,8 +492,7 @@ func leastRights(t *testing.T, names ...string) {
 		if os.Getenv(child) == "" {
 			u = may(t, servers, as, r.Line(true))
 		}
-		s, by := v.SubjectOn(u.pools(t)), v.Subject(servers) // what looks, evicts and forges may do all
-		s.Evict, s.Spoil, s.Leftovers, s.Forge, s.ChildEnv = by.Evict, by.Spoil, by.Leftovers, by.Forge, by.ChildEnv
+		s := u.subject(t, v)
 		s.Name += "-least"
 		s.ChildEnv = append(s.ChildEnv, child+"="+as)
 		conformance.Run(t, s)
