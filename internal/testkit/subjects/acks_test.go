@@ -87,12 +87,6 @@ func follow(t *testing.T, replica, primary *redistest.Server) {
 	})
 }
 
-// leave makes replica hear nothing more of its primary, which is not even in its way.
-func leave(t *testing.T, replica *redistest.Server) {
-	t.Helper()
-	redistest.Do(t, replica, "REPLICAOF", "127.0.0.1", "1") // tcpmux, if anything
-}
-
 // openOn returns v's strategy on s, closed with the test.
 func openOn(t *testing.T, v Variant, s *redistest.Server, o strategy.Options) strategy.Strategy {
 	t.Helper()
@@ -152,14 +146,6 @@ func unconfirmed(t *testing.T, call string, err error) {
 	}
 }
 
-// untilUndone checks that a lock is not there any more, some time.
-func untilUndone(t *testing.T, s *redistest.Server, name string) {
-	t.Helper()
-	verdict.Eventually(t, "the lock "+name+" is undone", func() bool {
-		return redistest.Do(t, s, "EXISTS", strategy.DefaultKey(name)) == int64(0)
-	})
-}
-
 // TestConformanceAcknowledged holds the suite on a variant that waits for a replica, and can do
 // everything. The others wait in the same way.
 func TestConformanceAcknowledged(t *testing.T) {
@@ -184,73 +170,6 @@ func TestConformanceAcknowledged(t *testing.T) {
 		s.ChildEnv = append(s.ChildEnv, child+"=1")
 		conformance.Run(t, s)
 	}
-}
-
-// TestAcknowledgedFailOver: what a replica has confirmed outlives its primary; what it has
-// not heard of is granted again while its holder believes in it, or, if it was waited for,
-// never granted.
-func TestAcknowledgedFailOver(t *testing.T) {
-	t.Parallel()
-	primary, replica := pair(t)
-	vs := acknowledged(byOne)
-	plain := strategy.Options{TTL: 10 * time.Minute, OpTimeout: time.Minute}
-	short := strategy.Options{TTL: plain.TTL, OpTimeout: brief}
-	take := func(s strategy.Strategy, name string) (lease strategy.Lease) {
-		err := error(strategy.ErrUnknown)
-		for range 10 { // its time-out may be short
-			if lease, err = s.NewLock(name).TryAcquire(t.Context()); !errors.Is(err, strategy.ErrUnknown) {
-				break
-			}
-			untilUndone(t, primary, name)
-		}
-		if err != nil {
-			t.Errorf("TryAcquire(%s) = %v, want nil", name, err)
-			return nil
-		}
-		return lease
-	}
-	kept, lost := make([]strategy.Lease, len(vs)), make([]strategy.Lease, len(vs))
-	acked := make([]strategy.Strategy, len(vs))
-	each(vs, func(i int, v Variant) {
-		acked[i] = openOn(t, v, primary, short)
-		kept[i] = take(acked[i], v.Name+"-kept")
-	})
-	leave(t, replica)
-	each(vs, func(i int, v Variant) {
-		lost[i] = take(openOn(t, plainly(v.Name), primary, plain), v.Name+"-lost")
-		undone := v.Name + "-undone"
-		unconfirmed(t, v.Name+": TryAcquire", answered(func() error {
-			_, err := acked[i].NewLock(undone).TryAcquire(t.Context())
-			if err != nil {
-				untilUndone(t, primary, undone)
-			}
-			return err
-		}))
-		if kept[i] == nil {
-			return
-		}
-		deadline := kept[i].Deadline()
-		unconfirmed(t, v.Name+": Extend", answered(func() error { return kept[i].Extend(t.Context()) }))
-		if !kept[i].Deadline().Equal(deadline) {
-			t.Errorf("%s: the deadline has moved by %v, want it where it was", v.Name, kept[i].Deadline().Sub(deadline))
-		}
-	})
-	if t.Failed() {
-		return
-	}
-	redistest.Skip(t, primary.Kill(t.Context()), "that a lock that was acknowledged outlives its server")
-	redistest.Do(t, replica, "REPLICAOF", "NO", "ONE")
-	each(vs, func(i int, v Variant) {
-		s := openOn(t, plainly(v.Name), replica, plain)
-		if _, err := s.NewLock(v.Name + "-kept").TryAcquire(t.Context()); !errors.Is(err, strategy.ErrHeld) {
-			t.Errorf("%s: TryAcquire of an acknowledged lock after the fail-over = %v, want ErrHeld", v.Name, err)
-		}
-		second := take(s, v.Name+"-lost") // the double grant
-		if err := lost[i].Err(); err != nil || second == nil {
-			t.Errorf("%s: the first holder, of a lock that was not acknowledged: Err() = %v, want nil: two hold it", v.Name, err)
-		}
-		take(s, v.Name+"-undone")
-	})
 }
 
 // TestAcknowledgedExtend: an extension counts when the replica has what the lock lasts
@@ -302,112 +221,40 @@ func TestAcknowledgedExtend(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedCheck: it counts the replicas that confirm.
+// TestAcknowledgedCheck: the words of real servers are those by which Check knows what they lack. An old server is seen, and then a
+// newer one.
 func TestAcknowledgedCheck(t *testing.T) {
 	t.Parallel()
-	primary, replica := pair(t)
-	for _, v := range acknowledged(byOne) {
-		if err := openOn(t, v, primary, strategy.Options{TTL: time.Hour, OpTimeout: time.Minute}).Check(t.Context()); err != nil {
-			t.Errorf("%s: Check() = %v, want nil", v.Name, err)
-		}
-	}
-	wantSaid := func(v Variant, want string) {
-		s := openOn(t, v, primary, strategy.Options{TTL: time.Minute, OpTimeout: brief})
-		verdict.Eventually(t, v.Name+": Check says that "+want, func() bool { // on a slow machine nobody confirms in time
+	v, o := acknowledged(byOne)[0], strategy.Options{TTL: time.Minute, OpTimeout: brief}
+	says := func(t *testing.T, primary *redistest.Server, a strategy.Acks, want string) {
+		t.Helper()
+		s := openOn(t, acknowledged(a)[0], primary, o)
+		verdict.Eventually(t, "Check says that "+want, func() bool { // on a slow machine nobody confirms in time
 			err := s.Check(t.Context())
 			return err != nil && strings.Contains(err.Error(), want)
 		})
 	}
-	each(acknowledged(strategy.Acks{Replicas: 2}), func(_ int, v Variant) { wantSaid(v, "1 replicas confirm, Acks.Replicas is 2") })
-	leave(t, replica)
-	wantSaid(acknowledged(byOne)[0], "0 replicas confirm")
-	if n := redistest.Do(t, primary, "DBSIZE"); n != int64(0) {
-		t.Errorf("DBSIZE = %v, want 0: Check changes nothing", n)
-	}
-}
-
-// TestAcknowledgedAOF: the append-only file, where the server can be asked for it; where
-// not, Check says so, and nobody gets a lock that is worth less than was asked for. An old
-// server is seen to refuse, and then a newer one is taken.
-func TestAcknowledgedAOF(t *testing.T) {
-	t.Parallel()
 	own := redistest.ForTests(t)
-	t.Run("Own", func(t *testing.T) { acknowledgedAOF(t, own) })
+	t.Run("Own", func(t *testing.T) {
+		primary, _ := pairOf(t, own)
+		if err := openOn(t, v, primary, strategy.Options{TTL: time.Hour, OpTimeout: time.Minute}).Check(t.Context()); err != nil {
+			t.Errorf("Check() = %v, want nil", err)
+		}
+		says(t, primary, strategy.Acks{Replicas: 2}, "1 replicas confirm, Acks.Replicas is 2")
+		want := "set appendonly to yes"
+		if old := redistest.Do(t, primary, "COMMAND", "INFO", "WAITAOF").([]any)[0] == nil; old {
+			want = "needs WAITAOF, of Redis 7.2 or Valkey"
+		}
+		says(t, primary, strategy.Acks{AOF: true}, want)
+	})
 	t.Run("Newer", func(t *testing.T) {
 		newer, err := own.Having(t.Context(), "redis-8.0", "WAITAOF")
 		redistest.Skip(t, err, "that locks are acknowledged by an append-only file")
-		if newer != own { // or it was seen above
-			acknowledgedAOF(t, newer)
-		}
-	})
-}
-
-func acknowledgedAOF(t *testing.T, f *redistest.Farm) {
-	primary, _ := pairOf(t, f)
-	redistest.Do(t, primary, "CONFIG", "SET", "appendonly", "yes")
-	redistest.Do(t, primary, "CONFIG", "SET", "appendfsync", "always")
-	byFile := acknowledged(strategy.Acks{AOF: true})
-	o := strategy.Options{TTL: time.Minute, OpTimeout: 6 * time.Second}
-	check := func(v Variant, o strategy.Options, want string) {
-		t.Helper()
-		if err := openOn(t, v, primary, o).Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: Check() = %v, want %q", v.Name, err, want)
-		}
-	}
-	refused := func(v Variant, name string) {
-		t.Helper()
-		_, err := openOn(t, v, primary, o).NewLock(name).TryAcquire(t.Context())
-		unconfirmed(t, v.Name+": TryAcquire", err)
-		untilUndone(t, primary, name)
-	}
-	if old := redistest.Do(t, primary, "COMMAND", "INFO", "WAITAOF").([]any)[0] == nil; old {
-		each(byFile, func(_ int, v Variant) {
-			check(v, o, "needs WAITAOF, of Redis 7.2 or Valkey")
-			refused(v, v.Name)
-		})
-		return
-	}
-	each(byFile, func(_ int, v Variant) {
-		s := openOn(t, v, primary, o)
-		if err := s.Check(t.Context()); err != nil {
-			t.Errorf("%s: Check() = %v, want nil", v.Name, err)
-		}
-		lease, err := s.NewLock(v.Name).TryAcquire(t.Context())
-		if err != nil {
-			t.Errorf("%s: TryAcquire() = %v, want nil", v.Name, err)
-			return
-		}
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Errorf("%s: Extend() = %v, want nil", v.Name, err)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("%s: Release() = %v, want nil", v.Name, err)
-		}
-	})
-	both, short := acknowledged(strategy.Acks{Replicas: 1, AOF: true})[0], o
-	short.OpTimeout = brief
-	s := openOn(t, both, primary, short)
-	verdict.Eventually(t, "Check says that the replica has no file", func() bool {
-		err := s.Check(t.Context())
-		return err != nil && strings.Contains(err.Error(), "connect as many, with appendonly yes")
-	})
-	redistest.Do(t, primary, "CONFIG", "SET", "appendfsync", "everysec")
-	check(byFile[0], strategy.Options{}, "set it to always, or Options.OpTimeout to 2s or more")
-	patient := openOn(t, byFile[0], primary, o)
-	if strings.Contains(primary.Version(), "Valkey") {
-		check(byFile[0], o, "what it has written and not synced yet")
-	} else if err := patient.Check(t.Context()); err != nil {
-		t.Errorf("Check() = %v, want nil", err)
-	}
-	for i := range 2 { // the second within the same second as the first
-		if _, err := patient.NewLock(fmt.Sprint("second", i)).TryAcquire(t.Context()); err != nil {
-			t.Errorf("TryAcquire() = %v, want nil", err)
-		}
-	}
-	redistest.Do(t, primary, "CONFIG", "SET", "appendonly", "no")
-	each(byFile, func(_ int, v Variant) {
-		check(v, o, "set appendonly to yes")
-		refused(v, v.Name+"-refused")
+		primary, _ := pairOf(t, newer)
+		says(t, primary, strategy.Acks{AOF: true}, "set appendonly to yes")
+		redistest.Do(t, primary, "CONFIG", "SET", "appendonly", "yes")
+		says(t, primary, strategy.Acks{Replicas: 1, AOF: true}, "connect as many, with appendonly yes")
+		says(t, primary, strategy.Acks{AOF: true}, "set it to always, or Options.OpTimeout to 2s or more")
 	})
 }
 
