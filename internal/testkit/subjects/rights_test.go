@@ -19,7 +19,6 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -96,18 +95,19 @@ func (u user) subject(t *testing.T, v Variant) conformance.Subject {
 	return s
 }
 
-// essential are properties of the suite that the least rights suffice for, and woken those for which a waiter has to be told.
-// To look at a lock takes a right of its own.
 var (
+	// essential are properties of the suite for which the least rights suffice.
 	essential = []string{
 		"Exclusive", "ReleaseFrees", "ReleaseOnlyOwn", "ExtendRestarts", "KeptAlive", "OneTakesOver", "CancelledWaiting",
-		"WokenAtExpiry", "LateRequestUndone", "Detach", "Adopt", "FenceRises",
+		"LateRequestUndone", "Detach", "Adopt", "FenceRises",
 	}
+	// woken are those for which a waiter has to be told.
 	woken = []string{
 		"WokenByRelease", "NoMissedRelease", "AdoptionWakes", "AskingAgain", "Contention", "NoLostUpdate", "ReadersAndWriters", "Downgrade",
 		"PermitsUnderContention",
 	}
-	looks = []string{"Inspect", "ForceRelease"}
+	// looks are those for which the TTL of a lock has to be read.
+	looks = []string{"Inspect", "ForceRelease", "WokenAtExpiry"}
 )
 
 // keeps holds the variant, as the user has it, to properties, side by side: mostly they wait.
@@ -399,29 +399,8 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	if slices.Contains([]string{"+unwatch", "+discard", "+client|kill", "+ping", "+watch", "+multi", "+pexpire", "+exec"}, p.Rule) {
 		return // asked for only where something has gone wrong
 	}
-	if v.ReadWriter != nil {
-		defer u.waitsToRead(t, v)()
-	}
-	verdict.Eventually(t, "something was refused, so that "+p.Rule+" is needed", func() bool { return len(u.denied(t)) > 0 })
-}
-
-// waitsToRead has the user wait to read what it writes, until it is called off.
-func (u user) waitsToRead(t *testing.T, v Variant) (off func()) {
-	t.Helper()
-	s, err := v.ReadWriter(locktest.NodeOn(t, u.pools(t)[0]), unhurried)
-	name := "read-by-" + u.name
-	lease := locktest.Try(t, locktest.Opened(t, s, err), name)
-	ctx, cancel := context.WithCancel(t.Context())
-	var waiter sync.WaitGroup
-	waiter.Go(func() {
-		if _, err := s.NewRLock(name).Acquire(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Acquire() to read = %v, want %v", err, context.Canceled)
-		}
-	})
-	return func() {
-		cancel()
-		waiter.Wait()
-		locktest.Release(t, lease)
+	if p.Wait == strategy.WaitBest && len(u.denied(t)) == 0 { // of the others Check has said that they are needed
+		t.Errorf("nothing was refused: %s is not needed at all", p.Rule)
 	}
 }
 
