@@ -2,12 +2,10 @@
 package layout
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
@@ -31,59 +29,24 @@ func TestEveryStrategyIsJudged(t *testing.T) {
 		if !listed[name] {
 			t.Errorf("strategy %s is missing from subjects.All()", name)
 		}
-		exported := functions(t, p.Dir, p.GoFiles)
+		sources, tests := texts(t, p.Dir, p.GoFiles), texts(t, p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles))
 		for _, want := range []string{"New", "On"} {
-			if exported[want] == nil {
+			if !strings.Contains(sources, "\nfunc "+want+"(") {
 				t.Errorf("strategy %s has no func %s", name, want)
 			}
 		}
-		test := functions(t, p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles))["TestConformance"]
-		if test == nil || !runsSuite(test, name) {
+		runsSuite := regexp.MustCompile(`\nfunc TestConformance\(t \*testing\.T\) \{[^}]*\bsubjects\.Run\(t, "` + name + `"`)
+		if !runsSuite.MatchString(tests) {
 			t.Errorf("strategy %s has no test that is func TestConformance(t *testing.T) { subjects.Run(t, %q) }", name, name)
 		}
 	}
 }
 
-// functions are the functions, methods left out, of some files by their names.
-func functions(t *testing.T, dir string, files []string) map[string]*ast.FuncDecl {
+// texts are the files of a folder, one after the other.
+func texts(t *testing.T, dir string, files []string) (all string) {
 	t.Helper()
-	found := map[string]*ast.FuncDecl{}
 	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
-				found[fn.Name.Name] = fn
-			}
-		}
+		all += read(t, filepath.Join(dir, name))
 	}
-	return found
-}
-
-// runsSuite reports whether a statement of the test's own, one that nothing decides
-// about, is subjects.Run(t, pkg).
-func runsSuite(test *ast.FuncDecl, pkg string) bool {
-	return slices.ContainsFunc(test.Body.List, func(s ast.Stmt) bool {
-		e, ok := s.(*ast.ExprStmt)
-		if !ok {
-			return false
-		}
-		call, ok := e.X.(*ast.CallExpr)
-		if !ok || len(call.Args) < 2 { // more: some of its variants
-			return false
-		}
-		run, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || run.Sel.Name != "Run" {
-			return false
-		}
-		from, ok := run.X.(*ast.Ident)
-		arg, ok2 := call.Args[1].(*ast.BasicLit)
-		if !ok || !ok2 || from.Name != "subjects" {
-			return false
-		}
-		name, err := strconv.Unquote(arg.Value)
-		return err == nil && name == pkg
-	})
+	return all
 }

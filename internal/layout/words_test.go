@@ -5,8 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,11 +48,11 @@ var privateNames = map[string]string{
 
 // TestPrivateWords finds no private word in an identifier.
 func TestPrivateWords(t *testing.T) {
-	eachFile(t, func(_ string, set *token.FileSet, tree *ast.File) {
-		for _, p := range privateIn(tree) {
-			t.Errorf("%s: %s: write %s", set.Position(p.id.Pos()), p.id.Name, p.instead)
+	for _, f := range goFiles(t, "") {
+		for _, p := range privateIn(f.tree) {
+			t.Errorf("%s: %s: write %s", f.set.Position(p.id.Pos()), p.id.Name, p.instead)
 		}
-	})
+	}
 }
 
 // TestPrivateIn shows what the rules find, and what they leave alone.
@@ -148,68 +146,4 @@ func wordsOf(name string) (words []string) {
 		}
 	}
 	return append(words, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
-}
-
-// typeHomes are names of types that had several meanings, and the folders that declare one. It has one meaning there.
-var typeHomes = map[string][]string{
-	"contender": {"conformance", "lab/contender", "lab/faults"},                       // a caller that wants the lock
-	"verdict":   {"conformance", "lab/faults"},                                        // what became of a lock in a play
-	"line":      {"engine"},                                                           // the waiters of one process for one lock
-	"request":   {"clients", "internal/memory", "internal/subscription", "lockstest"}, // what a client asks of a server
-	"turn":      {"engine"},                                                           // in which a process hands a lock over
-}
-
-// TestOneMeaning finds no such type elsewhere, and no folder on the list that has none.
-func TestOneMeaning(t *testing.T) {
-	found := map[string]bool{}
-	eachFile(t, func(file string, set *token.FileSet, tree *ast.File) {
-		ast.Inspect(tree, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			name := strings.ToLower(spec.Name.Name)
-			homes, ok := typeHomes[name]
-			i := slices.IndexFunc(homes, func(home string) bool { return strings.HasPrefix(file, home+"/") })
-			if i >= 0 {
-				found[name+homes[i]] = true
-			} else if ok {
-				t.Errorf("%s: type %s: that is its name in %v: call it what it is here", set.Position(spec.Pos()), spec.Name.Name, homes)
-			}
-			return true
-		})
-	})
-	for name, homes := range typeHomes {
-		for _, home := range homes {
-			if !found[name+home] {
-				t.Errorf("%s has no type %s any more: take it off the list", home, name)
-			}
-		}
-	}
-}
-
-// eachFile parses each Go file; file is its path from the root.
-func eachFile(t *testing.T, do func(file string, set *token.FileSet, tree *ast.File)) {
-	t.Helper()
-	files := 0
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") {
-			return err
-		}
-		files++
-		set := token.NewFileSet()
-		tree, err := parser.ParseFile(set, path, nil, 0)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		do(filepath.ToSlash(name), set, tree)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if files < 300 {
-		t.Fatalf("there are %d files: the test has lost its sight", files)
-	}
 }
