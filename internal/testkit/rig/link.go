@@ -321,8 +321,6 @@ func (l *Link) pump(p *passage, d Direction, from, to net.Conn) {
 		}
 	})
 	l.running.Go(func() {
-		var a alarm
-		defer a.close()
 		for {
 			var next piece
 			select {
@@ -330,7 +328,7 @@ func (l *Link) pump(p *passage, d Direction, from, to net.Conn) {
 			case <-p.dead:
 				return
 			}
-			if !l.passes(p, d, next, &a) {
+			if !l.passes(p, d, next) {
 				continue
 			}
 			switch next.err {
@@ -360,7 +358,7 @@ func offer(way chan<- piece, x piece, dead <-chan struct{}) bool {
 }
 
 // passes waits until the piece may go on, and reports whether it does.
-func (l *Link) passes(p *passage, d Direction, x piece, a *alarm) bool {
+func (l *Link) passes(p *passage, d Direction, x piece) bool {
 	for {
 		l.mu.Lock()
 		vanishes, held, changed := p.holed&d != 0, l.held&d != 0, l.changed
@@ -372,7 +370,7 @@ func (l *Link) passes(p *passage, d Direction, x piece, a *alarm) bool {
 		case !held && wait <= 0:
 			return true
 		case !held && wait <= exactly:
-			a.wait(wait)
+			sleep(wait)
 			continue
 		}
 		var due <-chan time.Time
