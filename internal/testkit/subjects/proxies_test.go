@@ -3,32 +3,96 @@ package subjects
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/strategy"
 )
 
+// A proxy passes on the commands that it knows.
+type proxy struct {
+	name    string
+	unknown []string // commands
+	hangsUp bool     // it ends a connection on which one comes; otherwise it answers with an error
+}
+
+// The limits of two proxies, as their documentation has them: notes/redis.md of twemproxy, and the page of Envoy's
+// Redis proxy. Both send a script to the server of its first key.
+var (
+	twemproxy = proxy{"twemproxy", []string{
+		"CLIENT", "HELLO", "PING", "AUTH", "QUIT", "INFO", "SCRIPT", "CONFIG", "CLUSTER", "TIME", "SUBSCRIBE", "UNSUBSCRIBE", "PUBLISH", "WATCH",
+		"UNWATCH", "MULTI", "EXEC", "DISCARD", "WAIT", "GETEX", "SELECT", "ROLE", "ECHO",
+	}, true}
+	envoy = proxy{"Envoy", []string{"CLIENT", "HELLO", "SUBSCRIBE", "UNSUBSCRIBE", "TIME", "WAIT"}, false}
+)
+
+// before starts a proxy before the server. It ends with the test.
+func (p proxy) before(t *testing.T, srv *redistest.Server) *nodetest.Server {
+	var conns sync.Map // to the server, by the client's number: transactions take one each
+	return nodetest.NewServer(t, func(c *nodetest.Conn, cmd []string) {
+		switch unknown := slices.Contains(p.unknown, cmd[0]); {
+		case unknown && p.hangsUp:
+			c.Close()
+			return
+		case unknown:
+			c.Say("-ERR unknown command '%s'\r\n", strings.ToLower(cmd[0]))
+			return
+		}
+		to, known := conns.Load(c.ID)
+		if !known {
+			conn := srv.Pool().Get()
+			t.Cleanup(func() { conn.Close() })
+			conns.Store(c.ID, conn)
+			to = conn
+		}
+		reply, err := to.(redis.Conn).Do(cmd[0], redis.Args{}.AddFlat(cmd[1:])...)
+		if err != nil {
+			reply = redis.Error(err.Error())
+		}
+		c.Say("%s", resp(reply))
+	})
+}
+
+// resp is a reply on the wire.
+func resp(reply any) string {
+	switch r := reply.(type) {
+	case redis.Error:
+		return "-" + string(r) + "\r\n"
+	case string:
+		return "+" + r + "\r\n"
+	case int64:
+		return fmt.Sprintf(":%d\r\n", r)
+	case []byte:
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(r), r)
+	case []any:
+		all := fmt.Sprintf("*%d\r\n", len(r))
+		for _, part := range r {
+			all += resp(part)
+		}
+		return all
+	}
+	return "$-1\r\n" // nothing
+}
+
 func TestProxies(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []rig.ProxyKind{rig.Twemproxy, rig.Envoy} {
+	for _, kind := range []proxy{twemproxy, envoy} {
 		for _, v := range All() {
 			if v.Servers != 1 || v.Guarded || v.Commands != nil {
 				continue
 			}
-			t.Run(kind.Name+"/"+v.Name, func(t *testing.T) {
+			t.Run(kind.name+"/"+v.Name, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Shared(t)
-				p, err := rig.NewProxy(srv.Addr(), kind)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(p.Close)
+				p := kind.before(t, redistest.Shared(t))
 				open := func() strategy.Strategy {
 					pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", p.Addr) }}
 					t.Cleanup(func() { pool.Close() })
@@ -40,15 +104,15 @@ func TestProxies(t *testing.T) {
 					return s
 				}
 				a, b := open(), open()
-				name := t.Name()
-				if err := a.Check(t.Context()); (err == nil) == kind.HangsUp { // which does not let it see the server
-					t.Errorf("Check = %v, want an error: %v", err, kind.HangsUp)
+				name := locktest.Unique(t)
+				if err := a.Check(t.Context()); (err == nil) == kind.hangsUp { // which does not let it see the server
+					t.Errorf("Check = %v, want an error: %v", err, kind.hangsUp)
 				}
 				lease, err := a.NewLock(name).TryAcquire(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if kind.HangsUp && scriptless(v) {
+				if kind.hangsUp && scriptless(v) {
 					err := lease.Extend(t.Context())
 					if !errors.Is(err, strategy.ErrUnknown) || !strings.Contains(err.Error(), "perhaps a proxy that does not know ") {
 						t.Errorf("Extend = %v, want what may be the reason", err)
