@@ -200,7 +200,6 @@ type Farm struct {
 	closed  bool
 	dir     string // parent of the servers' directories
 	servers map[*Server]bool
-	idle    []*Server // of these, for the next test that wants one of its own
 }
 
 // An other is a farm of another edition, or why there cannot be one.

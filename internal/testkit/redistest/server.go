@@ -148,7 +148,6 @@ type Server struct {
 	born   atomic.Pointer[time.Time] // last start: connections older than it are dead
 
 	changing sync.Mutex // one change of state at a time
-	changed  bool       // there was one
 	ended    bool
 	dead     bool
 	frozen   bool
@@ -418,7 +417,6 @@ func (s *Server) change(ctx context.Context, what string, fn func() error) error
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), context.Cause(ctx))
 	}
-	s.changed = true
 	if err := fn(); err != nil {
 		return fmt.Errorf("redistest: %s of %s: %w", what, s.Addr(), err)
 	}
@@ -563,11 +561,6 @@ func (s *Server) end() error {
 }
 
 func (s *Server) endContext(ctx context.Context) error {
-	return s.retire(func() error { return s.m.remove(ctx) })
-}
-
-// retire ends the Server, and its machine by the function.
-func (s *Server) retire(end func() error) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if s.ended {
@@ -580,7 +573,7 @@ func (s *Server) retire(end func() error) error {
 		s.farm.mu.Unlock()
 	}
 	s.forget()
-	if err := errors.Join(s.pool.Close(), end()); err != nil {
+	if err := errors.Join(s.pool.Close(), s.m.remove(ctx)); err != nil {
 		return fmt.Errorf("redistest: stop of %s: %w", s.Addr(), err)
 	}
 	return nil

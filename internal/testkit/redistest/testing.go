@@ -130,8 +130,7 @@ func Must(t testing.TB, err error) {
 	must(t, farm(t), err)
 }
 
-// Own is a server for this test alone, to break, and as new. When the test ends, the server ends or
-// is kept for another test.
+// Own is a server for this test alone, to break. It ends with the test.
 func Own(t testing.TB, c Config) *Server {
 	t.Helper()
 	return OwnOf(t, farm(t), c)
@@ -140,9 +139,9 @@ func Own(t testing.TB, c Config) *Server {
 // OwnOf is Own, from a farm that the tests' Having or Of gave.
 func OwnOf(t testing.TB, f *Farm, c Config) *Server {
 	t.Helper()
-	s, err := f.startFor(t.Context(), c)
+	s, err := f.Start(t.Context(), c)
 	must(t, f, err)
-	end(t, func(ctx context.Context) error { return f.giveBack(ctx, s, c) })
+	end(t, s.Stop)
 	return s
 }
 
