@@ -201,7 +201,7 @@ func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
 			if replicas == 0 || i < masters {
 				continue
 			}
-			if info, err = s.info(ctx, "replication"); err != nil {
+			if info, err = s.Info(ctx, "replication"); err != nil {
 				return err
 			}
 			if info["role"] != "slave" || info["master_link_status"] != "up" || info["master_sync_in_progress"] != "0" {
@@ -364,7 +364,7 @@ func (cl *Cluster) find(ctx context.Context, what string, wanted func(s *Server,
 		return nil, err
 	}
 	for _, s := range living {
-		info, err := s.info(ctx, "replication")
+		info, err := s.Info(ctx, "replication")
 		if err != nil {
 			return nil, fmt.Errorf("redistest: %s: %w", s.Addr(), err)
 		}
@@ -493,24 +493,7 @@ func (cl *Cluster) Stall(ctx context.Context, master *Server) error {
 	if err != nil {
 		return err
 	}
-	info, err := master.info(ctx, "replication")
-	if err != nil {
-		return fmt.Errorf("redistest: %s: %w", master.Addr(), err)
-	}
-	offset, err := strconv.ParseInt(info["master_repl_offset"], 10, 64)
-	if err != nil {
-		return fmt.Errorf("redistest: %s: %w", master.Addr(), err)
-	}
-	if err := cl.await(ctx, "the replica of "+master.Addr(), func() error {
-		info, err := replica.info(ctx, "replication")
-		if err != nil {
-			return err
-		}
-		if have, err := strconv.ParseInt(info["slave_repl_offset"], 10, 64); err != nil || have < offset {
-			return fmt.Errorf("it has %d of %d (%v)", have, offset, err)
-		}
-		return nil
-	}); err != nil {
+	if err := master.Replicated(ctx, replica); err != nil {
 		return err
 	}
 	// A replica that is merely frozen would not do: what was sent to it lies in its socket.

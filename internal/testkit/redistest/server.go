@@ -248,7 +248,7 @@ func (s *Server) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.info(ctx, "server")
+	info, err := s.Info(ctx, "server")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var refused redis.Error
@@ -329,12 +329,40 @@ func (s *Server) look(ctx context.Context, cmd string, args ...any) (any, error)
 	}
 }
 
-func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
+// Info is one section of INFO.
+func (s *Server) Info(ctx context.Context, section string) (map[string]string, error) {
 	text, err := redis.String(s.look(ctx, "INFO", section))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redistest: %s: INFO %s: %w", s.Addr(), section, err)
 	}
 	return parseInfo(text), nil
+}
+
+// Replicated waits until a replica has all that the server has now.
+func (s *Server) Replicated(ctx context.Context, replica *Server) error {
+	peer, err := s.Peer(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := s.Info(ctx, "replication")
+	if err != nil {
+		return err
+	}
+	want, err := strconv.ParseInt(m["master_repl_offset"], 10, 64)
+	if err != nil {
+		return fmt.Errorf("redistest: %s: %w", s.Addr(), err)
+	}
+	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("redistest: %s has not all of %s within %v", replica.Addr(), s.Addr(), startLimit))
+	defer cancel()
+	return pollUntil(limit, func() (bool, error) {
+		r, err := replica.Info(limit, "replication")
+		// The offset is its own until it is the master's.
+		if err != nil || net.JoinHostPort(r["master_host"], r["master_port"]) != peer || r["master_link_status"] != "up" || r["master_sync_in_progress"] != "0" {
+			return false, err
+		}
+		have, err := strconv.ParseInt(r["slave_repl_offset"], 10, 64)
+		return have >= want, err
+	})
 }
 
 func parseInfo(text string) map[string]string {
@@ -362,7 +390,7 @@ func (s *Server) Calls(ctx context.Context) (calls map[string]int64, err error) 
 			return nil, err
 		}
 	} else {
-		info, err := s.info(ctx, "commandstats")
+		info, err := s.Info(ctx, "commandstats")
 		if err != nil {
 			return nil, fmt.Errorf("redistest: counting commands at %s: %w", s.Addr(), err)
 		}
@@ -391,7 +419,7 @@ func (s *Server) RoundTrips(ctx context.Context) (int64, error) {
 	if _, ok := s.m.(counter); ok {
 		return 0, fmt.Errorf("redistest: round trips are not counted: %w", ErrImpossible)
 	}
-	info, err := s.info(ctx, "stats")
+	info, err := s.Info(ctx, "stats")
 	if err != nil {
 		return 0, fmt.Errorf("redistest: counting round trips at %s: %w", s.Addr(), err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 )
 
@@ -80,12 +79,12 @@ func (n *Node) follow(ctx context.Context, master, replica *server) error {
 	if err := n.tell(ctx, replica, "REPLICAOF", host, port); err != nil {
 		return err
 	}
-	if err := n.caughtUp(ctx, master, replica); err != nil {
-		return err
+	if err := master.Replicated(ctx, replica.Server); err != nil {
+		return wrap(err)
 	}
 	// The master counts it as a replica, for WAIT and for MinReplicas, a little later.
 	return poll(ctx, "the replica of "+master.Addr(), func() (bool, error) {
-		m, err := n.info(ctx, master, "replication")
+		m, err := master.Info(ctx, "replication")
 		return allOnline(m) && m["min_slaves_good_slaves"] != "0", err
 	})
 }
@@ -110,26 +109,6 @@ func allOnline(replication map[string]string) bool {
 	return n > 0
 }
 
-// caughtUp waits until the replica has all that the master has now.
-func (n *Node) caughtUp(ctx context.Context, master, replica *server) error {
-	m, err := n.info(ctx, master, "replication")
-	if err != nil {
-		return err
-	}
-	offset, err := strconv.ParseInt(m["master_repl_offset"], 10, 64)
-	if err != nil {
-		return wrap(err)
-	}
-	return poll(ctx, "replication from "+master.Addr(), func() (bool, error) {
-		r, err := n.info(ctx, replica, "replication")
-		if err != nil || r["master_link_status"] != "up" || r["master_sync_in_progress"] != "0" {
-			return false, err
-		}
-		have, err := strconv.ParseInt(r["slave_repl_offset"], 10, 64)
-		return have >= offset, err
-	})
-}
-
 // StallReplica takes the replica's network: from now on it gets no write, and what was
 // answered before it has. A replica that is merely stopped would not do: what was sent to
 // it lies in its socket and is read when it is promoted.
@@ -139,8 +118,8 @@ func (n *Node) StallReplica(ctx context.Context) error {
 	if n.replica == nil {
 		return ErrNoReplica
 	}
-	if err := n.caughtUp(ctx, n.serving(), n.replica); err != nil {
-		return err
+	if err := n.serving().Replicated(ctx, n.replica.Server); err != nil {
+		return wrap(err)
 	}
 	return n.tell(ctx, n.replica, "REPLICAOF", "127.0.0.1", nobody)
 }
@@ -202,7 +181,7 @@ func (n *Node) HandOver(ctx context.Context) error {
 		return err
 	}
 	err := poll(ctx, "the fail-over of "+master.Addr(), func() (bool, error) {
-		r, err := n.info(ctx, replica, "replication")
+		r, err := replica.Info(ctx, "replication")
 		return r["role"] == "master", err
 	})
 	if err != nil {

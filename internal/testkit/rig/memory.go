@@ -39,7 +39,7 @@ func (n *Node) Evict(ctx context.Context, policy string) error {
 	}
 	if err == nil {
 		err = poll(ctx, "eviction at "+s.Addr(), func() (bool, error) {
-			keys, err := n.info(ctx, s, "keyspace") // "db0:keys=1,expires=0,…", nothing for one without keys
+			keys, err := s.Info(ctx, "keyspace") // "db0:keys=1,expires=0,…", nothing for one without keys
 			for _, db := range keys {
 				if !volatile || !strings.Contains(db, ",expires=0,") {
 					return false, err

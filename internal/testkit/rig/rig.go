@@ -209,21 +209,6 @@ func (n *Node) dial(ctx context.Context, s *server) (redis.Conn, error) {
 		}))
 }
 
-// info is one section of INFO.
-func (n *Node) info(ctx context.Context, s *server, section string) (map[string]string, error) {
-	text, err := redis.String(n.ask(ctx, s, "INFO", section))
-	if err != nil {
-		return nil, err
-	}
-	m := map[string]string{}
-	for line := range strings.Lines(text) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			m[k] = v
-		}
-	}
-	return m, nil
-}
-
 // serve makes s the one that serves, and lets connections through to it.
 func (n *Node) serve(s *server) {
 	n.mu.Lock()

@@ -190,39 +190,14 @@ func (s *Sentinels) Master(ctx context.Context) (*redistest.Server, error) {
 // Heard waits until every replica that lives has what the master has now, and the master
 // counts it as a replica.
 func (s *Sentinels) Heard(ctx context.Context, master *redistest.Server) error {
-	replication := func(of *redistest.Server) (map[string]string, error) {
-		text, err := redis.String(call(ctx, of, "INFO", "replication"))
-		told := map[string]string{}
-		for line := range strings.Lines(text) {
-			k, v, _ := strings.Cut(strings.TrimSpace(line), ":")
-			told[k] = v
-		}
-		return told, err
-	}
-	m, err := replication(master)
-	if err != nil {
-		return err
-	}
-	want, err := strconv.ParseInt(m["master_repl_offset"], 10, 64)
-	if err != nil {
-		return wrap(err)
-	}
 	replicas := 0
 	for _, one := range s.Servers {
 		if one == master || one.Dead() {
 			continue
 		}
 		replicas++
-		if err := poll(ctx, "replication to "+one.Addr(), func() (bool, error) {
-			r, err := replication(one)
-			// The offset is its own until it is the master's.
-			if err != nil || net.JoinHostPort(r["master_host"], r["master_port"]) != master.Addr() || r["master_link_status"] != "up" {
-				return false, err
-			}
-			have, err := strconv.ParseInt(r["slave_repl_offset"], 10, 64)
-			return have >= want, err
-		}); err != nil {
-			return err
+		if err := master.Replicated(ctx, one); err != nil {
+			return wrap(err)
 		}
 	}
 	return poll(ctx, "the replicas of "+master.Addr(), func() (bool, error) {

@@ -40,7 +40,7 @@ func (n *Node) written(ctx context.Context, s *server) error {
 		return nil
 	}
 	return poll(ctx, "writing at "+s.Addr(), func() (bool, error) {
-		p, err := n.info(ctx, s, "persistence")
+		p, err := s.Info(ctx, "persistence")
 		return p["aof_buffer_length"] == "0" || p["aof_enabled"] == "0", err
 	})
 }
@@ -108,7 +108,7 @@ func (n *Node) persist(ctx context.Context, s *server, fsync string) error {
 	}
 	// Until the first rewrite is over a restart would find nothing.
 	return poll(ctx, "the append-only file of "+s.Addr(), func() (bool, error) {
-		p, err := n.info(ctx, s, "persistence")
+		p, err := s.Info(ctx, "persistence")
 		return p["aof_enabled"] == "1" && p["aof_rewrite_in_progress"] == "0" && p["aof_rewrite_scheduled"] == "0" &&
 			p["aof_last_bgrewrite_status"] == "ok", err
 	})
@@ -174,7 +174,7 @@ func (n *Node) Checkpoint(ctx context.Context) (*Checkpoint, error) {
 
 // run is what the server calls this run of itself.
 func (n *Node) run(ctx context.Context, s *server) (string, error) {
-	i, err := n.info(ctx, s, "server")
+	i, err := s.Info(ctx, "server")
 	return i["run_id"], err
 }
 
