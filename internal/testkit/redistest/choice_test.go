@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,27 +173,6 @@ func TestPortsAreReserved(t *testing.T) {
 			t.Errorf("listens(%d) = false, want true", port)
 		}
 		EndListening(ln)
-	}
-}
-
-// TestEndListening: nobody listens afterwards, whatever children are being started: they have what
-// the parent has open until they execute.
-func TestEndListening(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("NOT PROVEN: that nobody listens: to close a listener is all that EndListening can do here")
-	}
-	defer StartChildren(t)()
-	for range 500 {
-		ln, err := net.Listen("tcp", loopback+":0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		EndListening(ln)
-		if ln, err = net.Listen("tcp", ln.Addr().String()); err != nil {
-			t.Fatal(err)
-		}
-		ln.Close()
 	}
 }
 

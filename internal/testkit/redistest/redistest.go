@@ -345,6 +345,11 @@ func (f *Farm) fixed() int {
 // then wraps ErrImpossible.
 func (f *Farm) Start(ctx context.Context, c Config) (*Server, error) { return f.launch(ctx, c, -1) }
 
+// StartAll starts n servers of one's own, side by side, or none.
+func (f *Farm) StartAll(ctx context.Context, n int, c Config) ([]*Server, error) {
+	return f.launchAll(n, func(int) (*Server, error) { return f.Start(ctx, c) })
+}
+
 // launchAll launches n servers, side by side, or none.
 func (f *Farm) launchAll(n int, launch func(i int) (*Server, error)) ([]*Server, error) {
 	started, errs := make([]*Server, n), make([]error, n)

@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,28 +177,4 @@ func Do(t testing.TB, s *Server, cmd string, args ...any) any {
 		t.Fatalf("%s %v = %v", cmd, args, err)
 	}
 	return reply
-}
-
-// StartChildren has this process start children all the time, one after the other, until stop:
-// from its start until it executes its program a child has all that its parent has open.
-func StartChildren(t testing.TB) (stop func()) {
-	over := make(chan struct{})
-	var children sync.WaitGroup
-	children.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			default:
-			}
-			if err := exec.Command("true").Run(); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	return func() {
-		close(over)
-		children.Wait()
-	}
 }

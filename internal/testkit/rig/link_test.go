@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
@@ -222,12 +223,25 @@ func TestCutTakesBytesAndHealEndsTheStream(t *testing.T) {
 	}
 }
 
-// Who is being started as a child has the descriptors of its parent until it executes: the
-// listener's, too.
+// Who is being started as a child has the descriptors of its parent until it executes: the listener's, too.
 func TestChildrenStart(t *testing.T) {
 	t.Parallel()
 	_, l := linked(t)
-	stop := redistest.StartChildren(t)
+	over := make(chan struct{})
+	var children sync.WaitGroup
+	children.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := exec.Command("true").Run(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
 	for range 500 {
 		l.Refuse()
 		if c, err := net.Dial("tcp", l.Addr()); err == nil {
@@ -242,7 +256,8 @@ func TestChildrenStart(t *testing.T) {
 			break
 		}
 	}
-	stop()
+	close(over)
+	children.Wait()
 	works(t, l)
 }
 

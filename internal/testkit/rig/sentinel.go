@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -84,15 +83,17 @@ func OpenSentinels(ctx context.Context, farm *redistest.Farm, n int, c redistest
 	if c.User != "" {
 		config += fmt.Sprintf("sentinel auth-user %s %s\n", s.Name, c.User)
 	}
-	if err := s.start(ctx, farm, n, c, &s.Servers); err != nil {
-		return nil, err
+	replicas, err := farm.StartAll(ctx, n, c)
+	if err != nil {
+		return nil, wrap(err)
 	}
+	s.Servers = append(s.Servers, replicas...)
 	if err := s.Heard(ctx, master); err != nil {
 		return nil, err
 	}
 	watcher := redistest.Config{Files: map[string][]byte{"sentinel.conf": []byte(config)}, Sentinel: "sentinel.conf"}
-	if err := s.start(ctx, farm, 3, watcher, &s.sentinels); err != nil {
-		return nil, err
+	if s.sentinels, err = farm.StartAll(ctx, 3, watcher); err != nil {
+		return nil, wrap(err)
 	}
 	for _, one := range s.sentinels {
 		s.Addrs = append(s.Addrs, one.Addr())
@@ -100,25 +101,6 @@ func OpenSentinels(ctx context.Context, farm *redistest.Farm, n int, c redistest
 	return s, s.each(ctx, "knowing all", func(know map[string]string) bool {
 		return know["num-slaves"] == strconv.Itoa(n) && know["num-other-sentinels"] == "2" && know["flags"] == "master"
 	})
-}
-
-// start starts n servers side by side.
-func (s *Sentinels) start(ctx context.Context, farm *redistest.Farm, n int, c redistest.Config, in *[]*redistest.Server) error {
-	started, errs := make([]*redistest.Server, n), make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { started[i], errs[i] = farm.Start(ctx, c) })
-	}
-	wg.Wait()
-	for _, one := range started {
-		if one != nil {
-			*in = append(*in, one)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return wrap(err)
-	}
-	return nil
 }
 
 // Close ends them all.

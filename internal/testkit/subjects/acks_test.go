@@ -50,41 +50,22 @@ func acknowledged(a strategy.Acks) []Variant {
 var byOne = strategy.Acks{Replicas: 1}
 
 // pair is a server and its replica, in step.
-func pair(t *testing.T) (primary, replica *redistest.Server) {
-	t.Helper()
-	return pairOf(t, redistest.ForTests(t))
-}
-
-func pairOf(t *testing.T, f *redistest.Farm) (primary, replica *redistest.Server) {
+func pair(t *testing.T, f *redistest.Farm) (primary, replica *redistest.Server) {
 	t.Helper()
 	primary, replica = redistest.OwnOf(t, f, redistest.Config{}), redistest.OwnOf(t, f, redistest.Config{})
-	c := replica.Pool().Get()
-	_, err := c.Do("REPLICAOF", "127.0.0.1", "1")
-	c.Close()
-	if err != nil { // an embedded one
-		t.Skipf("NOT PROVEN: that locks are acknowledged by replicas: %v", err)
-	}
-	redistest.Do(t, primary, "CONFIG", "SET", "repl-diskless-sync-delay", 0) // or it waits for more replicas
-	follow(t, replica, primary)
-	return primary, replica
-}
-
-// follow makes replica one of primary's, and waits until it is in step.
-func follow(t *testing.T, replica, primary *redistest.Server) {
-	t.Helper()
 	peer, err := primary.Peer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Skip(t, err, "that locks are acknowledged by replicas")
 	host, port, err := net.SplitHostPort(peer)
 	if err != nil {
 		t.Fatal(err)
 	}
+	redistest.Do(t, primary, "CONFIG", "SET", "repl-diskless-sync-delay", 0) // or it waits for more replicas
 	redistest.Do(t, replica, "REPLICAOF", host, port)
-	verdict.Eventually(t, "the replica is in step", func() bool {
-		info := fmt.Sprintf("%s", redistest.Do(t, replica, "INFO", "replication"))
-		return strings.Contains(info, "master_link_status:up") && redistest.Do(t, primary, "WAIT", 1, 1000) == int64(1)
-	})
+	if err := primary.Replicated(t.Context(), replica); err != nil {
+		t.Fatal(err)
+	}
+	verdict.Eventually(t, "the replica confirms", func() bool { return redistest.Do(t, primary, "WAIT", 1, 1000) == int64(1) })
+	return primary, replica
 }
 
 // openOn returns v's strategy on s, closed with the test.
@@ -154,7 +135,7 @@ func TestConformanceAcknowledged(t *testing.T) {
 	if os.Getenv(child) != "" {
 		primary = redistest.Shared(t)
 	} else {
-		primary, _ = pair(t)
+		primary, _ = pair(t, redistest.ForTests(t))
 	}
 	for _, v := range acknowledged(byOne) {
 		if v.Name != "reentrant" {
@@ -177,7 +158,7 @@ func TestConformanceAcknowledged(t *testing.T) {
 // nothing is left to prolong.
 func TestAcknowledgedExtend(t *testing.T) {
 	t.Parallel()
-	primary, replica := pair(t)
+	primary, replica := pair(t, redistest.ForTests(t))
 	vs := acknowledged(byOne)
 	n := redigonode.New(primary.Pool())
 	defer n.Close()
@@ -236,7 +217,7 @@ func TestAcknowledgedCheck(t *testing.T) {
 	}
 	own := redistest.ForTests(t)
 	t.Run("Own", func(t *testing.T) {
-		primary, _ := pairOf(t, own)
+		primary, _ := pair(t, own)
 		if err := openOn(t, v, primary, strategy.Options{TTL: time.Hour, OpTimeout: time.Minute}).Check(t.Context()); err != nil {
 			t.Errorf("Check() = %v, want nil", err)
 		}
@@ -250,7 +231,7 @@ func TestAcknowledgedCheck(t *testing.T) {
 	t.Run("Newer", func(t *testing.T) {
 		newer, err := own.Having(t.Context(), "redis-8.0", "WAITAOF")
 		redistest.Skip(t, err, "that locks are acknowledged by an append-only file")
-		primary, _ := pairOf(t, newer)
+		primary, _ := pair(t, newer)
 		says(t, primary, strategy.Acks{AOF: true}, "set appendonly to yes")
 		redistest.Do(t, primary, "CONFIG", "SET", "appendonly", "yes")
 		says(t, primary, strategy.Acks{Replicas: 1, AOF: true}, "connect as many, with appendonly yes")
@@ -261,7 +242,7 @@ func TestAcknowledgedCheck(t *testing.T) {
 // TestAcknowledgedCost: what the documentation says of round trips.
 func TestAcknowledgedCost(t *testing.T) {
 	t.Parallel()
-	primary, _ := pair(t)
+	primary, _ := pair(t, redistest.ForTests(t))
 	for _, v := range acknowledged(byOne) {
 		if v.Name != "luascript" && v.Name != "fairqueue" && v.Name != "reentrant" {
 			continue

@@ -301,7 +301,7 @@ func TestForbiddenToTidy(t *testing.T) {
 func TestRightsAcknowledged(t *testing.T) {
 	own := redistest.ForTests(t)
 	t.Run("WAIT", func(t *testing.T) {
-		primary, _ := pairOf(t, own)
+		primary, _ := pair(t, own)
 		acknowledgedRights(t, primary, byOne, "+wait", "WAIT")
 	})
 	t.Run("WAITAOF", func(t *testing.T) {
