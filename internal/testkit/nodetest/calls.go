@@ -195,9 +195,7 @@ func noScriptIsInvisible(t *testing.T, s Subject) {
 		}
 	}
 	asked, err := srv.Calls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Skip(t, err, "how often a script is sent in full")
 	if asked["eval"] != 25 || asked["evalsha"] != 50 {
 		t.Errorf("%d EVAL, %d EVALSHA, want 25 and 50", asked["eval"], asked["evalsha"])
 	}

@@ -6,10 +6,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/lockstrategies/locks/internal/child"
 )
@@ -46,8 +44,7 @@ type embeddedMachine struct {
 	addr string
 	refusal
 
-	asking sync.Mutex     // held while it is asked for the calls
-	p      *child.Process // nil: it is dead
+	p *child.Process // nil: it is dead
 }
 
 const embeddedRole = "redistest's embedded server"
@@ -58,9 +55,8 @@ func init() {
 	}
 }
 
-// serveEmbedded is the life of an embedded server: it tells its address, answers each message with the
-// calls until then, and ends with its owner.
-func serveEmbedded(_ context.Context, owner *child.Parent, at string) error {
+// serveEmbedded is the life of an embedded server: it tells its address, and ends with its owner.
+func serveEmbedded(ctx context.Context, owner *child.Parent, at string) error {
 	u, err := url.Parse(at)
 	if err != nil {
 		return err
@@ -75,24 +71,11 @@ func serveEmbedded(_ context.Context, owner *child.Parent, at string) error {
 	if err := r.StartAddr(u.Host); err != nil {
 		return err
 	}
-	var mu sync.Mutex
-	count := map[string]int64{}
-	r.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		count[strings.ToLower(cmd)]++
-		return false
-	})
-	err = owner.Send(r.Addr())
-	for err == nil {
-		var question string
-		if err = owner.Receive(&question); err == nil {
-			mu.Lock()
-			err = owner.Send(count)
-			mu.Unlock()
-		}
+	if err := owner.Send(r.Addr()); err != nil {
+		return err
 	}
-	return err
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // run starts it, empty as a real one without persistence.
@@ -108,18 +91,6 @@ func (m *embeddedMachine) run(addr string) error {
 	}
 	m.p = p
 	return nil
-}
-
-func (m *embeddedMachine) calls() (calls map[string]int64, err error) {
-	m.asking.Lock()
-	defer m.asking.Unlock()
-	if err = m.p.Send("calls"); err == nil {
-		err = m.p.Receive(context.Background(), &calls)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
-	}
-	return calls, nil
 }
 
 func (m *embeddedMachine) url() string                  { return m.c.url(m.addr) }

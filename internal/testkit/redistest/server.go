@@ -375,39 +375,36 @@ func parseInfo(text string) map[string]string {
 	return m
 }
 
-// counter is a machine that counts by itself, because its server does not.
-type counter interface {
-	calls() (map[string]int64, error)
-}
-
 // Calls counts the commands that the server has executed since it started, by name in lower case
 // ("client|kill" with its subcommand), without INFO, which does the counting. Commands called by
 // a script count as well as the script. On a shared server the others' commands are counted too:
 // measure on one of your own.
-func (s *Server) Calls(ctx context.Context) (calls map[string]int64, err error) {
-	if c, ok := s.m.(counter); ok {
-		if calls, err = c.calls(); err != nil {
-			return nil, err
+func (s *Server) Calls(ctx context.Context) (map[string]int64, error) {
+	info, err := s.counts(ctx, "commandstats")
+	if err != nil {
+		return nil, err
+	}
+	calls := map[string]int64{}
+	for k, v := range info { // cmdstat_get:calls=3,usec=…
+		name, ok := strings.CutPrefix(k, "cmdstat_")
+		n, _, _ := strings.Cut(strings.TrimPrefix(v, "calls="), ",")
+		if !ok {
+			continue
 		}
-	} else {
-		info, err := s.Info(ctx, "commandstats")
-		if err != nil {
-			return nil, fmt.Errorf("redistest: counting commands at %s: %w", s.Addr(), err)
-		}
-		calls = map[string]int64{}
-		for k, v := range info { // cmdstat_get:calls=3,usec=…
-			name, ok := strings.CutPrefix(k, "cmdstat_")
-			n, _, _ := strings.Cut(strings.TrimPrefix(v, "calls="), ",")
-			if !ok {
-				continue
-			}
-			if calls[name], err = strconv.ParseInt(n, 10, 64); err != nil {
-				return nil, fmt.Errorf("redistest: commandstats: %s:%s: %w", k, v, err)
-			}
+		if calls[name], err = strconv.ParseInt(n, 10, 64); err != nil {
+			return nil, fmt.Errorf("redistest: commandstats: %s:%s: %w", k, v, err)
 		}
 	}
 	delete(calls, "info")
 	return calls, nil
+}
+
+// counts is a section of INFO that an imitation has not got.
+func (s *Server) counts(ctx context.Context, section string) (map[string]string, error) {
+	if s.Version() == Imitation {
+		return nil, fmt.Errorf("redistest: an imitation counts nothing: %w", ErrImpossible)
+	}
+	return s.Info(ctx, section)
 }
 
 // RoundTrips counts how often the server read from its clients' connections. That is
@@ -416,12 +413,9 @@ func (s *Server) Calls(ctx context.Context) (calls map[string]int64, err error) 
 // counts once. Looking does not count, but an AUTH, a SELECT and the end of a connection
 // do, so only differences over open connections are exact.
 func (s *Server) RoundTrips(ctx context.Context) (int64, error) {
-	if _, ok := s.m.(counter); ok {
-		return 0, fmt.Errorf("redistest: round trips are not counted: %w", ErrImpossible)
-	}
-	info, err := s.Info(ctx, "stats")
+	info, err := s.counts(ctx, "stats")
 	if err != nil {
-		return 0, fmt.Errorf("redistest: counting round trips at %s: %w", s.Addr(), err)
+		return 0, err
 	}
 	n, err := strconv.ParseInt(info["total_reads_processed"], 10, 64)
 	if err != nil {
