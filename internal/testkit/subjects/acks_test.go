@@ -2,9 +2,7 @@
 package subjects
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -237,57 +235,4 @@ func TestAcknowledgedCheck(t *testing.T) {
 		says(t, primary, strategy.Acks{Replicas: 1, AOF: true}, "connect as many, with appendonly yes")
 		says(t, primary, strategy.Acks{AOF: true}, "set it to always, or Options.OpTimeout to 2s or more")
 	})
-}
-
-// TestAcknowledgedCost: what the documentation says of round trips.
-func TestAcknowledgedCost(t *testing.T) {
-	t.Parallel()
-	primary, _ := pair(t, redistest.ForTests(t))
-	for _, v := range acknowledged(byOne) {
-		if v.Name != "luascript" && v.Name != "fairqueue" && v.Name != "reentrant" {
-			continue
-		}
-		s := openOn(t, v, primary, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
-		// One after the other, each a round trip: nothing is sent before the last reply.
-		count := func(what, want string, f func() error) {
-			t.Helper()
-			before, err := primary.Calls(context.WithoutCancel(t.Context()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f(); err != nil && !errors.Is(err, strategy.ErrHeld) {
-				t.Fatalf("%s: %s = %v, want nil", v.Name, what, err)
-			}
-			after, err := primary.Calls(context.WithoutCancel(t.Context()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, cmd := range []string{"client|info", "client|id", "eval", "evalsha", "ping", "wait"} {
-				if n := after[cmd] - before[cmd]; n > 0 {
-					got = append(got, fmt.Sprint(n, " ", cmd))
-				}
-			}
-			if g := strings.Join(got, ", "); g != want {
-				t.Errorf("%s: round trips of %s = %s, want %s", v.Name, what, g, want)
-			}
-		}
-		var lease strategy.Lease
-		acquire := func() (err error) {
-			lease, err = s.NewLock(v.Name + "-counted").TryAcquire(t.Context())
-			return err
-		}
-		for range 2 { // the first time connections are dialled, and scripts loaded
-			if err := errors.Join(acquire(), lease.Extend(t.Context()), lease.Release(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-		}
-		count("Acquire", "1 client|info, 1 evalsha, 1 wait", acquire)
-		count("Acquire, held", "1 client|info, 1 evalsha", func() error {
-			_, err := s.NewLock(v.Name + "-counted").TryAcquire(t.Context())
-			return err
-		})
-		count("Extend", "1 client|info, 1 evalsha, 1 wait", func() error { return lease.Extend(t.Context()) })
-		count("Release", "1 evalsha", func() error { return lease.Release(t.Context()) })
-	}
 }
