@@ -154,7 +154,15 @@ func (cl *Cluster) form(ctx context.Context, c ClusterConfig) error {
 			return err
 		}
 	}
-	return cl.settled(ctx, c.Masters, c.Replicas)
+	if err := cl.settled(ctx, c.Masters*c.Replicas); err != nil {
+		return err
+	}
+	for i, s := range cl.servers[c.Masters:] {
+		if err := cl.servers[i/c.Replicas].Replicated(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hostPort splits a server's address, which is ours and so well formed.
@@ -179,11 +187,10 @@ func (cl *Cluster) met(ctx context.Context) error {
 	})
 }
 
-// settled waits until every node knows all, and finds that the cluster serves; and every replica
-// has all that its master has.
-func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
+// settled waits until every node knows all, so many replicas among them, and finds that the cluster serves.
+func (cl *Cluster) settled(ctx context.Context, replicas int) error {
 	return cl.learned(ctx, "the cluster to form", func() error {
-		for i, s := range cl.servers {
+		for _, s := range cl.servers {
 			info, err := cl.info(ctx, s)
 			if err != nil {
 				return err
@@ -195,17 +202,8 @@ func (cl *Cluster) settled(ctx context.Context, masters, replicas int) error {
 			if err != nil {
 				return err
 			}
-			if n := strings.Count(nodes, "slave"); n != masters*replicas {
+			if n := strings.Count(nodes, "slave"); n != replicas {
 				return fmt.Errorf("%s knows %d replicas", s.Addr(), n)
-			}
-			if replicas == 0 || i < masters {
-				continue
-			}
-			if info, err = s.Info(ctx, "replication"); err != nil {
-				return err
-			}
-			if info["role"] != "slave" || info["master_link_status"] != "up" || info["master_sync_in_progress"] != "0" {
-				return fmt.Errorf("%s: role:%s, master_link_status:%s", s.Addr(), info["role"], info["master_link_status"])
 			}
 		}
 		return nil
