@@ -40,8 +40,6 @@ func TestAllocations(t *testing.T) {
 	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 10)
 }
 
-func TestFencesExpire(t *testing.T) { locktest.FencesExpire(t, open) }
-
 // TestCounterRights: without fences a user needs no right to write the counter.
 func TestCounterRights(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})

@@ -39,8 +39,6 @@ func TestAllocations(t *testing.T) {
 	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 9)
 }
 
-func TestFencesExpire(t *testing.T) { locktest.FencesExpire(t, open) }
-
 // TestCounterRights: without fences a user needs no right to a counter.
 func TestCounterRights(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})

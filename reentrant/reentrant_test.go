@@ -35,8 +35,6 @@ func TestAllocations(t *testing.T) {
 	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 8)
 }
 
-func TestFencesExpire(t *testing.T) { locktest.FencesExpire(t, open) }
-
 func TestErrorsAreTold(t *testing.T) { locktest.ErrorsAreTold(t, reentrant.On) }
 
 func TestRenewsTogether(t *testing.T) { locktest.RenewsTogether(t, reentrant.On, 50) }

@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	redigonode "github.com/lockstrategies/locks/clients/redigo"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/strategy"
@@ -21,14 +19,6 @@ func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, new(driver.Node)
 func TestConformance(t *testing.T) { subjects.Run(t, "rwlock") }
 
 func TestEveryWayToWait(t *testing.T) { subjects.RunWays(t, "rwlock") }
-
-func TestFencesExpire(t *testing.T) {
-	t.Parallel()
-	locktest.FencesExpire(t, func(t *testing.T, s *redistest.Server, o strategy.Options) strategy.Strategy {
-		locks, err := rwlock.New(redigonode.New(s.Pool()), o)
-		return locktest.Opened(t, locks, err)
-	})
-}
 
 // TestWith: other options make a lock to read and to write, too.
 func TestWith(t *testing.T) {

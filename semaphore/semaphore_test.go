@@ -41,8 +41,6 @@ func fiveOn(t *testing.T, n driver.Node) strategy.Semaphore {
 	return locks
 }
 
-func TestFencesExpire(t *testing.T) { locktest.FencesExpire(t, open) }
-
 // TestAllocations: its lease, its token, its keys and its claims.
 func TestAllocations(t *testing.T) {
 	locktest.Allocations(t, open(t, redistest.Shared(t), strategy.Options{}), 12)
