@@ -693,8 +693,7 @@ func TestForgottenHolder(t *testing.T) {
 }
 
 // Servers that refuse subscriptions, or have none, are asked for one once in a TTL, and so are those that do not answer for
-// long; those that could not be reached, after each pause. Meanwhile the waiter polls. Who hears nothing takes no place in the
-// queue.
+// long; those that could not be reached, after each pause. Meanwhile the waiter polls, and takes no place in the queue.
 func TestSubscriptionsFail(t *testing.T) {
 	fails := func(after time.Duration, err error) lockstest.Fault {
 		return func(context.Context, lockstest.Request, func() error) error { time.Sleep(after); return err }

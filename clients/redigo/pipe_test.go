@@ -288,7 +288,7 @@ func TestUnaskedReply(t *testing.T) {
 	})
 }
 
-// A greeting at which redigo panics is none of Redis: callers learn it, and the node goes on with another connection.
+// A greeting at which redigo panics does not come from Redis: callers learn it, and the node goes on with another connection.
 func TestNonsenseInTheGreeting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, _ := nodeOn(t, func(c *nodetest.Conn, cmd []string) {

@@ -1,7 +1,7 @@
 package valkeynode
 
 // The files of this package are those of clients/rueidis, with the names of valkey-go: it began as a copy of rueidis and
-// keeps its API. What both clients' nodes do is in clients/internal/lending. "go test -run TestGenerated -update" writes them. The tests of clients/rueidis are the tests of this
+// keeps its API. Package clients/internal/lending has what both clients' nodes do. "go test -run TestGenerated -update" writes them. The tests of clients/rueidis are the tests of this
 // package, too, in the same other names; they are not kept here.
 
 import (

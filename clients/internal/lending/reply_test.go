@@ -1,4 +1,4 @@
-// What the Node makes of the client's errors. The tests of clients/rueidis are those of this package, too.
+// Tests what the Node makes of the client's errors. The tests of clients/rueidis are those of this package, too.
 package lending
 
 import (

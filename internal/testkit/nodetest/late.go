@@ -71,7 +71,7 @@ type relay struct {
 // A way is one connection.
 type way struct {
 	server net.Conn
-	ended  chan struct{} // closed when the server, or the client, hears no more
+	ended  chan struct{} // closed when the server, or the client, hears nothing more
 	held   bool
 	late   []byte // kept back
 }

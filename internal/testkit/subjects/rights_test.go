@@ -88,7 +88,7 @@ func (u user) check(t *testing.T, v Variant, o strategy.Options) error {
 	return locktest.Opened(t, s, err).Check(t.Context())
 }
 
-// subject is the variant as the user has it. What looks, evicts and forges may do all.
+// subject is the variant as the user has it. The hooks that look, evict and forge may do all.
 func (u user) subject(t *testing.T, v Variant) conformance.Subject {
 	s, by := v.SubjectOn(u.pools(t)), v.Subject(u.servers)
 	s.Evict, s.Spoil, s.Leftovers, s.Forge, s.ChildEnv = by.Evict, by.Spoil, by.Leftovers, by.Forge, by.ChildEnv
@@ -101,7 +101,7 @@ var (
 		"Exclusive", "ReleaseFrees", "ReleaseOnlyOwn", "ExtendRestarts", "KeptAlive", "OneTakesOver", "CancelledWaiting",
 		"LateRequestUndone", "Detach", "Adopt", "FenceRises",
 	}
-	// woken are those for which a waiter has to be told.
+	// woken are those for which a waiter has to be notified.
 	woken = []string{
 		"WokenByRelease", "NoMissedRelease", "AdoptionWakes", "AskingAgain", "Contention", "NoLostUpdate", "ReadersAndWriters", "Downgrade",
 		"PermitsUnderContention",
