@@ -234,7 +234,7 @@ func (l *quorumLock) Extend(ctx context.Context, c driver.Claim) (driver.Grant, 
 		need = len(l.servers)
 	}
 	e := &strategy.QuorumError{Name: c.Name, Need: need}
-	yes, gone := 0, 0
+	yes, losses := 0, 0
 	for range l.servers {
 		var a answer
 		select {
@@ -248,14 +248,14 @@ func (l *quorumLock) Extend(ctx context.Context, c driver.Claim) (driver.Grant, 
 		case a.err == nil:
 			yes++
 		case errors.As(a.err, &lost):
-			gone++
+			losses++
 		case l.loses:
 			return driver.Grant{}, lost
 		}
 		if yes >= need {
 			return g, nil
 		}
-		if len(l.servers)-gone < need || l.believesLoss && gone > 0 {
+		if len(l.servers)-losses < need || l.believesLoss && losses > 0 {
 			return driver.Grant{}, lost
 		}
 	}
