@@ -1,0 +1,2 @@
+// Package postgres is a lock in PostgreSQL.
+package postgres
