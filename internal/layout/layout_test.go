@@ -84,7 +84,7 @@ var floors = [][]string{
 	{"internal/memory", "internal/algorithm/queue", "internal/algorithm/stringkey"},
 	{"internal/algorithm/holderset"},
 	append(algorithms(), "conformance", "lockstest"),
-	{"clients"},
+	{"clients", "stores"},
 	{"cmd", "docs", ".ci", "internal/layout", "clients/goredis/quickstart"},
 }
 
