@@ -68,7 +68,7 @@ func want(t testing.TB, what string, err, want error) {
 // evict lets the lock expire, which its holder does not learn.
 func evict(t testing.TB, pool *pgxpool.Pool, l strategy.Lock) {
 	t.Helper()
-	exec(t, pool, "update locks.lease set expires = clock_timestamp() where key = $1", []byte(l.Key()))
+	run(t, pool, "update locks.lease set expires = clock_timestamp() where key = $1", []byte(l.Key()))
 }
 
 var long = strategy.Options{TTL: time.Hour, OpTimeout: time.Minute}
@@ -286,8 +286,8 @@ func TestNoLostUpdate(t *testing.T) {
 	t.Parallel()
 	pool := migrated(t)
 	table := testChannel()
-	exec(t, pool, "create table "+table+" as select 0 as n")
-	t.Cleanup(func() { exec(t, pool, "drop table "+table) })
+	run(t, pool, "create table "+table+" as select 0 as n")
+	t.Cleanup(func() { run(t, pool, "drop table "+table) })
 	name := unique(t)
 	var committed, late atomic.Int64
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -1,13 +1,19 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
 
 // The server that tests use, at POSTGRES_URL; its user may make databases and roles.
@@ -62,8 +68,8 @@ func migrate(t testing.TB, pool *pgxpool.Pool, options ...Option) {
 	}
 }
 
-// exec runs SQL that must succeed.
-func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+// run runs SQL that must succeed.
+func run(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -79,6 +85,70 @@ func value[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v 
 	return v
 }
 
+// pooler starts a PgBouncer before the server, in that pool mode, and returns its URL. Without one the test is skipped.
+func pooler(t testing.TB, mode string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(serverURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		t.Skipf("NOT PROVEN: what locks do behind a pooler: %v", err)
+	}
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(probe.Addr().String())
+	probe.Close()
+	ini := filepath.Join(t.TempDir(), "pgbouncer.ini")
+	password := ""
+	if config.Password != "" {
+		password = " password='" + config.Password + "'"
+	}
+	text := fmt.Sprintf(`[databases]
+locks = host=%s port=%d dbname=%s user=%s%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %s
+unix_socket_dir =
+auth_type = any
+pool_mode = %s
+default_pool_size = 32
+max_client_conn = 500
+`, config.Host, config.Port, config.Database, config.User, password, port, mode)
+	if err := os.WriteFile(ini, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{ini}
+	if os.Getuid() == 0 { // it does not run as root
+		args = []string{"-u", "nobody", ini}
+	}
+	cmd := exec.Command(path, args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		cmd.Wait()         //nolint:errcheck // it was killed
+		if t.Failed() {
+			t.Logf("the pooler: %s", said.Bytes())
+		}
+	})
+	url := "postgres://any@127.0.0.1:" + port + "/locks?sslmode=disable&default_query_exec_mode=exec"
+	verdict.Eventually(t, "the pooler answers", func() bool {
+		conn, err := pgx.Connect(context.Background(), url)
+		if err == nil {
+			conn.Close(context.Background()) //nolint:errcheck // it has answered
+		}
+		return err == nil
+	})
+	return url
+}
+
 // ownDatabase makes a database for one test, and returns its URL.
 func ownDatabase(t testing.TB) string {
 	t.Helper()
@@ -89,7 +159,7 @@ func ownDatabase(t testing.TB) string {
 	}
 	pool := poolOf(t, url)
 	name := fmt.Sprintf("locks_%x", random())
-	exec(t, pool, "create database "+name)
-	t.Cleanup(func() { exec(t, pool, "drop database "+name+" with (force)") })
+	run(t, pool, "create database "+name)
+	t.Cleanup(func() { run(t, pool, "drop database "+name+" with (force)") })
 	return fmt.Sprintf("postgres://%s:%s@%s:%d/%s?sslmode=prefer", config.User, config.Password, config.Host, config.Port, name)
 }
