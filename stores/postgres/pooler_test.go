@@ -32,13 +32,13 @@ func TestConformancePooled(t *testing.T) {
 	s.ChildEnv = nil // a child would start another pooler
 	plain, gated := s.Open, s.OpenGated
 	s.Open = func(o strategy.Options) (strategy.Strategy, error) {
-		if o.Wait > strategy.WaitPoll {
+		if o.Wait == strategy.WaitNotification || o.Wait == strategy.WaitQueue {
 			return nil, strategy.ErrUnsupported // Check says so
 		}
 		return plain(o)
 	}
 	s.OpenGated = func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
-		if o.Wait > strategy.WaitPoll {
+		if o.Wait == strategy.WaitNotification || o.Wait == strategy.WaitQueue {
 			return nil, strategy.ErrUnsupported
 		}
 		return gated(o, g)

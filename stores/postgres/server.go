@@ -148,7 +148,7 @@ func (s *server) ask(ctx context.Context, due time.Time, r request) (any, error)
 
 // once sends the statement on one connection.
 func (s *server) once(ctx context.Context, r request) (reply any, kind, err error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.connection(ctx)
 	if err != nil {
 		return nil, strategy.ErrUnsent, fmt.Errorf("no connection: %w", err)
 	}
@@ -172,6 +172,18 @@ func (s *server) once(ctx context.Context, r request) (reply any, kind, err erro
 		return nil, strategy.ErrRefused, err // the transaction is rolled back
 	}
 	return nil, strategy.ErrUnknown, err
+}
+
+// connection is one of the pool that the server has not closed: a dead one at rest costs no call.
+func (s *server) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	for {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil || !ended(conn.Conn().PgConn().Conn()) {
+			return conn, err
+		}
+		conn.Conn().Close(ctx) //nolint:errcheck // it has ended
+		conn.Release()
+	}
 }
 
 // leads reports whether a refusal says that the connection leads to no primary, or that the server ended the session before it

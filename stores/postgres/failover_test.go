@@ -1,0 +1,157 @@
+//go:build unix
+
+// Standbys and fail-overs: no lock is granted, refused or reported as held by a standby, and what a fail-over keeps depends on
+// synchronous_commit.
+package postgres
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// TestStandbyRefuses: nothing that a standby has counts, though it could read it.
+func TestStandbyRefuses(t *testing.T) {
+	t.Parallel()
+	p := primary(t)
+	pool := poolOf(t, p.url())
+	migrate(t, pool)
+	standby := poolOf(t, p.standby(t).url())
+	lease := try(t, open(t, pool, long).NewLock(unique(t)))
+	replayed(t, pool, standby)
+	s := open(t, standby, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
+	_, err := s.NewLock(lease.Name()).TryAcquire(t.Context())
+	want(t, "TryAcquire at a standby", err, strategy.ErrRefused)
+	if errors.Is(err, strategy.ErrHeld) || !strings.Contains(err.Error(), "standby") {
+		t.Errorf("TryAcquire at a standby = %v, want that it says so", err)
+	}
+	_, err = s.Inspect(t.Context(), lease.Name())
+	want(t, "Inspect at a standby", err, strategy.ErrRefused)
+	_, err = s.Adopt(t.Context(), lease.Name(), lease.Token())
+	want(t, "Adopt at a standby", err, strategy.ErrRefused)
+	want(t, "Check at a standby", s.Check(t.Context()), strategy.ErrRefused)
+	want(t, "CheckTx at a standby", CheckTx(t.Context(), begin(t, standby), lease), strategy.ErrRefused)
+}
+
+// TestStandbyIsLeft: connections of the pool lead to a standby. The first call leaves them, and asks the primary.
+func TestStandbyIsLeft(t *testing.T) {
+	t.Parallel()
+	p := primary(t)
+	migrate(t, poolOf(t, p.url()))
+	standby := p.standby(t)
+	a := addressOf(t, standby)
+	pool := poolOf(t, a.url())
+	replayed(t, poolOf(t, p.url()), pool)
+	s := open(t, pool, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
+	a.lead(p)
+	lease, err := s.NewLock(unique(t)).TryAcquire(t.Context())
+	want(t, "TryAcquire by a connection that leads to a standby", err, nil)
+	want(t, "Release", lease.Release(t.Context()), nil)
+}
+
+// TestFailOver: a lock that the standby has outlives the primary, with its holder, its fence and its waiters.
+func TestFailOver(t *testing.T) {
+	t.Parallel()
+	p := primary(t)
+	a := addressOf(t, p)
+	pool := poolOf(t, a.url())
+	migrate(t, pool)
+	next := p.standby(t)
+	o := strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second, RetryOnError: true}
+	holder, waiter := open(t, pool, o), open(t, pool, o)
+	lease := try(t, holder.NewLock(unique(t)))
+	want(t, "KeepAlive", lease.KeepAlive(0), nil)
+	acquired := make(chan strategy.Lease, 1)
+	go func() {
+		l, err := waiter.NewLock(lease.Name()).Acquire(t.Context())
+		want(t, "Acquire", err, nil)
+		acquired <- l
+	}()
+	verdict.Eventually(t, "the waiter queues", func() bool {
+		info, err := holder.Inspect(t.Context(), lease.Name())
+		return err == nil && len(info.Queue) == 1
+	})
+	replayed(t, pool, poolOf(t, next.url()))
+	p.stop(t)
+	next.promote(t)
+	a.lead(next)
+
+	verdict.Eventually(t, "the new primary answers", func() bool { return lease.Extend(t.Context()) == nil })
+	_, err := holder.NewLock(lease.Name()).TryAcquire(t.Context())
+	want(t, "TryAcquire after the fail-over", err, strategy.ErrHeld)
+	verdict.Eventually(t, "the waiter listens at the new primary", func() bool {
+		return value[int](t, pool, `select count(*) from locks.queue q join pg_locks l on l.locktype = 'advisory'
+			and (l.classid::bigint << 32 | l.objid::bigint) = q.listener where l.granted`) == 1
+	})
+	want(t, "Release", lease.Release(t.Context()), nil)
+	then := <-acquired
+	before, _ := lease.Fence()
+	after, _ := then.Fence()
+	if after <= before {
+		t.Errorf("the fence after the fail-over is %d, want more than %d", after, before)
+	}
+	want(t, "CheckTx", CheckTx(t.Context(), begin(t, pool), then), nil)
+}
+
+// TestSynchronousCommit: with "on" a grant counts once the synchronous standby has it; with "local" it counts before, and a
+// fail-over may forget it.
+func TestSynchronousCommit(t *testing.T) {
+	t.Parallel()
+	p := primary(t)
+	pool := poolOf(t, p.url())
+	migrate(t, pool)
+	standby := p.standby(t)
+	replayed(t, pool, poolOf(t, standby.url()))
+	run(t, pool, "alter system set synchronous_standby_names = '*'")
+	run(t, pool, "select pg_reload_conf()")
+	verdict.Eventually(t, "the standby is synchronous", func() bool {
+		return value[int](t, pool, "select count(*) from pg_stat_replication where sync_state = 'sync'") == 1
+	})
+	brief := strategy.Options{TTL: time.Hour, OpTimeout: 300 * time.Millisecond}
+	name, other := unique(t), unique(t)
+	try(t, open(t, pool, long, WithSynchronousCommit("on")).NewLock(name)) // the standby has it
+
+	run(t, poolOf(t, standby.url()), "alter system set primary_conninfo = ''") // it hears nothing more
+	run(t, poolOf(t, standby.url()), "select pg_reload_conf()")
+	verdict.Eventually(t, "the standby is cut off", func() bool {
+		return value[int](t, pool, "select count(*) from pg_stat_replication") == 0
+	})
+	local := try(t, open(t, pool, long, WithSynchronousCommit("local")).NewLock(other))
+	synchronous := open(t, pool, brief, WithSynchronousCommit("remote_apply"))
+	third := unique(t)
+	_, err := synchronous.NewLock(third).TryAcquire(t.Context())
+	want(t, "TryAcquire that no standby confirms", err, strategy.ErrUnknown)
+	verdict.Eventually(t, "it is undone", func() bool {
+		return value[int](t, pool, "select count(*) from locks.lease where key = $1", []byte(strategy.DefaultKey(third))) == 0
+	})
+
+	p.stop(t)
+	standby.promote(t)
+	s := open(t, poolOf(t, standby.url()), long)
+	_, err = s.NewLock(name).TryAcquire(t.Context())
+	want(t, "TryAcquire of a lock that the standby had", err, strategy.ErrHeld)
+	again := try(t, s.NewLock(other)) // the fail-over has forgotten it
+	want(t, "the old holder, which cannot know: Err", local.Err(), nil)
+	first, _ := local.Fence()
+	second, _ := again.Fence()
+	t.Logf("the fence of the forgotten hold was %d, and that of the next is %d", first, second)
+}
+
+// TestRestart: locks outlive a restart, and the first call after it costs nothing.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	p := primary(t)
+	pool := poolOf(t, p.url())
+	migrate(t, pool)
+	s := open(t, pool, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
+	lease := try(t, s.NewLock(unique(t)))
+	for _, mode := range []string{"fast", "immediate"} {
+		p.do(t, "pg_ctl", "-D", p.dir, "-m", mode, "-w", "restart", "-l", p.dir+"/log")
+		want(t, "Extend after a restart", lease.Extend(t.Context()), nil)
+	}
+	want(t, "Release", lease.Release(t.Context()), nil)
+}
