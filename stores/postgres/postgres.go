@@ -107,10 +107,12 @@ var _ interface {
 func newProtocol(pool *pgxpool.Pool, s settings) *protocol {
 	if pool == nil {
 		s.fail(errors.New("locks: the pool is nil: allowed is what pgxpool.New returned"))
-		return &protocol{settings: s}
 	}
-	server := newServer(pool, s)
-	return &protocol{database: server, settings: s, names: newNames(s.schema)}
+	p := &protocol{settings: s, names: newNames(s.schema)}
+	if p.database = (unusable{s.fault}); s.fault == nil {
+		p.database = newServer(pool, s)
+	}
+	return p
 }
 
 // Validate reports what is wrong with the pool and the options of New.

@@ -38,6 +38,21 @@ type database interface {
 	io.Closer
 }
 
+// unusable is the database of a pool, or of options, that have a fault: it is the error of all calls.
+type unusable struct{ fault error }
+
+func (u unusable) ask(context.Context, time.Time, request) (any, error) { return nil, u.fault }
+
+func (u unusable) subscribe(context.Context, string, func([]byte, error)) (stop func(), err error) {
+	return nil, u.fault
+}
+
+func (u unusable) listener() int64                         { return 0 }
+func (u unusable) Probe(context.Context, time.Time) uint64 { return 0 }
+func (u unusable) failed(error, error) error               { return u.fault }
+func (u unusable) badReply(error) error                    { return u.fault }
+func (u unusable) Close() error                            { return nil }
+
 // A request is a statement that asks for a step, or another.
 type request struct {
 	step string // its name

@@ -15,7 +15,10 @@ create table if not exists locks.lease (
   token   bytea       not null, -- the holder's name
   expires timestamptz not null, -- by this server's clock
   fence   bigint      not null  -- the first of the numbers that are reserved for the hold: a multiple of 256
-) with (fillfactor = 70); -- renewals and direct grants change a row in its page
+) with (
+  fillfactor = 70, -- renewals and direct grants change a row in its page
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000 -- rows come and go
+);
 
 -- A row is a process that waits for a lock. It holds the advisory lock "listener" for as long as it can hear of a grant.
 create table if not exists locks.queue (
@@ -27,7 +30,7 @@ create table if not exists locks.queue (
   ttl      bigint not null, -- of a direct grant, in ms
   numbers  int    not null, -- how many fences it asks for
   primary key (key, place)
-);
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- A row is a claim that was given up before it was answered. Its request may still arrive, and is then refused.
 create table if not exists locks.undone (
