@@ -66,11 +66,13 @@ func nothing(rows pgx.Rows) (any, error) {
 // rightsOf is a statement that returns what the role may not do and locks need.
 func rightsOf(s settings) string {
 	var wanted []string
-	for _, table := range []string{"lease", "queue", "undone"} {
+	for _, table := range []string{"lease", "queue", "undone", "timeline"} {
 		for _, privilege := range []string{"select", "insert", "update", "delete"} {
 			wanted = append(wanted, fmt.Sprintf("('%s on %s', has_table_privilege('%s.%s', '%[1]s'))", privilege, table, defaultSchema, table))
 		}
 	}
-	wanted = append(wanted, fmt.Sprintf("('usage on fence', has_sequence_privilege('%s.fence', 'usage'))", defaultSchema))
+	for _, privilege := range []string{"usage", "update"} {
+		wanted = append(wanted, fmt.Sprintf("('%s on fence', has_sequence_privilege('%s.fence', '%[1]s'))", privilege, defaultSchema))
+	}
 	return s.in("select w.name from (values " + strings.Join(wanted, ", ") + ") as w (name, there) where not w.there")
 }

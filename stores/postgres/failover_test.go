@@ -120,7 +120,11 @@ func TestSynchronousCommit(t *testing.T) {
 	verdict.Eventually(t, "the standby is cut off", func() bool {
 		return value[int](t, pool, "select count(*) from pg_stat_replication") == 0
 	})
-	local := try(t, open(t, pool, long, WithSynchronousCommit("local")).NewLock(other))
+	alone := open(t, pool, long, WithSynchronousCommit("local"))
+	for range 50 { // so that the standby does not know how far the sequence is
+		want(t, "Release", try(t, alone.NewLock(other)).Release(t.Context()), nil)
+	}
+	local := try(t, alone.NewLock(other))
 	synchronous := open(t, pool, brief, WithSynchronousCommit("remote_apply"))
 	third := unique(t)
 	_, err := synchronous.NewLock(third).TryAcquire(t.Context())
@@ -138,7 +142,10 @@ func TestSynchronousCommit(t *testing.T) {
 	want(t, "the old holder, which cannot know: Err", local.Err(), nil)
 	first, _ := local.Fence()
 	second, _ := again.Fence()
-	t.Logf("the fence of the forgotten hold was %d, and that of the next is %d", first, second)
+	if second <= first {
+		t.Errorf("the fence of the next hold is %d, want more than that of the forgotten one, %d", second, first)
+	}
+	want(t, "CheckTx of the forgotten lease", CheckTx(t.Context(), begin(t, poolOf(t, standby.url())), local), strategy.ErrLost)
 }
 
 // TestRestart: locks outlive a restart, and the first call after it costs nothing.

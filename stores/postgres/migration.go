@@ -16,7 +16,7 @@ var sources embed.FS
 
 // files are those of the migration, in their order.
 var files = []string{
-	"schema", "enter", "queue", "pinned", "sweep", "acquire", "release", "pass", "extend", "adopt", "inspect", "check",
+	"schema", "timeline", "enter", "queue", "pinned", "sweep", "acquire", "release", "pass", "extend", "adopt", "inspect", "check",
 }
 
 // defaultSchema is the schema that the files name.
@@ -30,7 +30,7 @@ const defaultSchema = "locks"
 //
 //	GRANT USAGE ON SCHEMA locks TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA locks TO app;
-//	GRANT USAGE ON ALL SEQUENCES IN SCHEMA locks TO app;
+//	GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA locks TO app;
 func Migration(options ...Option) string {
 	return settingsOf(options).migration()
 }

@@ -37,6 +37,7 @@ end $$;
 -- Makes a claim the holder.
 create or replace function locks.grant_1(lock_key bytea, claim bytea, ttl bigint, out lease locks.lease) language plpgsql as $$
 begin
+  perform locks.timeline_1();
   insert into locks.lease as l (key, token, expires, fence)
     values (lock_key, claim, clock_timestamp() + ttl * interval '1 millisecond', nextval('locks.fence'))
     on conflict (key) do update set token = excluded.token, expires = excluded.expires, fence = excluded.fence

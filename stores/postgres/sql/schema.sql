@@ -41,3 +41,8 @@ create table if not exists locks.undone (
 -- The numbers of holds: 256 for each grant (driver.MaxFences). A step draws one while no other step on the same key runs, so
 -- each grant of a key has greater numbers than the last one.
 create sequence if not exists locks.fence as bigint start 256 increment 256 minvalue 256;
+
+-- The timeline of the server's log on which the last fence was drawn: see timeline.sql. One row.
+create table if not exists locks.timeline (
+  name text primary key
+);

@@ -1,2 +1,0 @@
-// Package postgres is a lock in PostgreSQL.
-package postgres

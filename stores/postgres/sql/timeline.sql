@@ -1,0 +1,36 @@
+-- timeline: what a promotion does to fences. A promoted standby may have forgotten the last grants of the old primary, and with
+-- them how far the sequence was. Each promotion begins a new timeline of the server's log. The first grant on a new timeline
+-- moves the sequence forward by more than could have been forgotten.
+--
+-- A session looks once, for it never outlives its timeline as one of a primary. A server that does not show
+-- its timeline is trusted to forget nothing.
+create or replace function locks.timeline_1() returns void language plpgsql as $$
+declare
+  looked  text := format('lockstrategies.fence_%s', 'locks.fence'::regclass::oid);
+  present text := 'unknown';
+begin
+  if current_setting(looked, true) = 'yes' then
+    return;
+  end if;
+  begin
+    present := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+  exception when others then
+    null;
+  end;
+  if not exists (select 1 from locks.timeline t where t.name = present) then
+    perform pg_advisory_xact_lock(7021780168); -- one moves the sequence, and the others wait for that
+    if not exists (select 1 from locks.timeline t where t.name = present) then
+      if exists (select 1 from locks.timeline) then
+        perform setval('locks.fence', nextval('locks.fence') + (256::bigint << 24));
+      end if;
+      delete from locks.timeline;
+      insert into locks.timeline (name) values (present);
+    end if;
+  end if;
+  perform set_config(looked, 'yes', false);
+end $$;
+
+do $$
+begin
+  perform locks.timeline_1();
+end $$;
