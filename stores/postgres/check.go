@@ -46,7 +46,7 @@ func (p *protocol) checkListening(ctx context.Context, c driver.Claim) error {
 		return err
 	}
 	defer stop()
-	if _, err := p.ask(ctx, c.Due, request{step: "notify", args: []any{channel}, read: nothing}); err != nil {
+	if _, err := p.ask(ctx, c.Due, statement{step: "notify", args: []any{channel}, read: nothing}); err != nil {
 		return err
 	}
 	select {

@@ -18,7 +18,7 @@ func behind(d database, g conformance.Gate) database {
 	return &gated{d, conformance.GateNode(passage{database: d}, g)}
 }
 
-func (g *gated) ask(ctx context.Context, due time.Time, r request) (any, error) {
+func (g *gated) ask(ctx context.Context, due time.Time, r statement) (any, error) {
 	return g.gate.Eval(ctx, due, driver.NewScript(r.step, ""), []string{r.key}, r)
 }
 
@@ -36,7 +36,7 @@ func (p passage) Name() string  { return "postgres" }
 func (p passage) Ordered() bool { return false }
 
 func (p passage) Eval(ctx context.Context, due time.Time, _ *driver.Script, _ []string, args ...any) (any, error) {
-	return p.database.ask(ctx, due, args[0].(request))
+	return p.database.ask(ctx, due, args[0].(statement))
 }
 
 func (p passage) Subscribe(ctx context.Context, channel string, fn func([]byte, error)) (stop func(), err error) {

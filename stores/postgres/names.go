@@ -47,7 +47,7 @@ func (ns *names) of(key string) *name {
 	return n
 }
 
-// Channels begin so. What follows is hexadecimal, so they need no quotes in SQL.
+// Channels begin so. The rest of a channel is hexadecimal, so it needs no quotes in SQL.
 const (
 	freedPrefix = "locks_freed_"
 	linePrefix  = "locks_line_"

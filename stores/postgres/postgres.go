@@ -1,6 +1,6 @@
-// Package postgres is a lock in PostgreSQL: for those who have a database, and want neither another server nor
-// locks that a fail-over of Redis forgets. It does what package fairqueue does on Redis, and one thing that no lock on Redis can
-// do: a write that comes too late cannot commit ([CheckTx]).
+// Package postgres is a lock in PostgreSQL: for those who have a database, and want neither another server nor locks
+// that a fail-over of Redis forgets. It does what package fairqueue does on Redis, and one thing that no lock on Redis
+// can do: a write that comes too late cannot commit ([CheckTx]).
 //
 //	err := postgres.Migrate(ctx, conn) // once, or postgres.Migration() in your own migrations
 //	locks, err := postgres.New(pool, strategy.Options{TTL: 10 * time.Second})
@@ -11,126 +11,136 @@
 // deletes the row. Next to it lies the queue, a table with one row for each process that waits.
 //
 // Each step (acquire, release, extend …) is a function in the database, and one statement calls it: one round trip, one
-// transaction. A step first takes an advisory lock of the key, until its transaction has ended. So steps on one key run one after the
-// other, and each sees all that those before it have done.
+// transaction. A step first takes an advisory lock of the key, until its transaction has ended. So steps on one key run
+// one after the other, and each sees all that those before it have done.
 //
-//  1. Acquire finds the lock held. The process listens on a channel of its own (LISTEN), by one connection for all of its
-//     locks. That connection holds an advisory lock, which ends with it. Then the process asks again, and takes its
+//  1. Acquire finds the lock held. The process listens on a channel of its own (LISTEN), by one connection for all of
+//     its locks. That connection holds an advisory lock, which ends with it. Then the process asks again, and takes its
 //     place in the queue.
 //  2. Release takes the first in the queue, makes it the holder, and notifies it. This is a direct grant: the successor
-//     holds the lock when it hears of it. Nobody asks, and nobody can come in between. If nobody queues, Release deletes the row.
+//     holds the lock when it hears of it. Nobody asks, and nobody can come in between. If nobody queues, Release deletes
+//     the row.
 //  3. The next in the queue is notified that it is first now, and for how long the successor has the lock.
 //
-// Many callers in one process stand in a line, which has one place in the queue. The holder hands the lock to the next in its
-// line without a request, for a while: see package fairqueue.
+// Many callers in one process stand in a line, which has one place in the queue. The holder hands the lock to the next
+// in its line without a request, for a while: see package fairqueue.
 //
 // # Fencing in the transaction
 //
-// A lock with a TTL cannot stop its own holder: it may be paused after its last look at the clock, and write when another holds
-// the lock. A fence helps if the store compares it. Here the store is the database of the locks, and [CheckTx] compares, in the
-// transaction that writes. It locks the lease's row FOR KEY SHARE until that transaction ends. Renewals go on meanwhile. A step that
-// would give the lock to another leaves the row alone: the lock counts as held until the transaction has committed or
-// rolled back, even if its TTL ends before. If another has the lock already, CheckTx says ErrLost.
+// A lock with a TTL cannot stop its own holder: it may be paused after its last look at the clock, and write when
+// another holds the lock. A fence helps if the store compares it. Here the store is the database of the locks, and
+// [CheckTx] compares, in the transaction that writes. It locks the lease's row FOR KEY SHARE until that transaction
+// ends. Renewals go on meanwhile. A step that would give the lock to another leaves the row alone: the lock counts as
+// held until the transaction has committed or rolled back, even if its TTL ends before. If another has the lock already,
+// CheckTx says ErrLost.
 //
-// So end the transaction before you release the lock. After a release in the middle of it, the next holder
-// waits until it has ended. A transaction that never ends keeps the lock: set
-// idle_in_transaction_session_timeout.
+// So end the transaction before you release the lock. After a release in the middle of it, the next holder waits until
+// it has ended. A transaction that never ends keeps the lock: set idle_in_transaction_session_timeout.
 //
 // # What it guarantees
 //
-//   - Exclusion: at most one holder at a time, for as long as the database keeps the row and holders stop at their deadline
-//     ([strategy.Lease.Deadline], Lost, Context). Writes behind CheckTx exclude each other in any case.
+//   - Exclusion: at most one holder at a time, for as long as the database keeps the row and holders stop at their
+//     deadline ([strategy.Lease.Deadline], Lost, Context). Writes behind CheckTx exclude each other in any case.
 //   - Ownership: only the holder releases or extends. A late release changes nothing.
 //   - No deadlock: a holder that dies is gone after its TTL.
 //   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]). It comes from a sequence, and
 //     not from a clock.
-//   - Fairness: first come, first served, among processes and among the contenders in each. A process that holds
-//     the lock may serve its own line first, for 2 ms.
-//   - Quiet waiting: a waiter sleeps until it has the lock. The statements for an acquisition do not grow with the number of waiters.
+//   - Fairness: first come, first served, among processes and among the contenders in each. A process that holds the
+//     lock may serve its own line first, for 2 ms.
+//   - Quiet waiting: a waiter sleeps until it has the lock. The statements for an acquisition do not grow with the
+//     number of waiters.
 //
 // # When something breaks
 //
-//   - The holder dies: the row expires. The first in the queue knows when, asks, and is the holder. The row of a lock that
-//     nobody wants any more stays, until some later acquire sweeps it: see sweep.sql.
+//   - The holder dies: the row expires. The first in the queue knows when, asks, and is the holder. The row of a lock
+//     that nobody wants any more stays, until some later acquire sweeps it: see sweep.sql.
 //   - A waiter dies: its connection ends, and so does its advisory lock. The release passes it over.
 //   - A waiter is paused: a direct grant is short. Its TTL is a second at most ([driver.SuccessorTTL]), and the
 //     successor extends it when it runs.
-//   - A reply is lost, or ctx ends during the request: nobody knows what the server did. The engine undoes such an acquire. The undo leaves a note
-//     (the table undone, for ten minutes), by which a request that arrives still later is refused.
+//   - A reply is lost, or ctx ends during the request: nobody knows what the server did. The engine undoes such an
+//     acquire. The undo leaves a note (the table undone, for ten minutes), by which a request that arrives still later
+//     is refused.
 //   - Others keep a step waiting in the server: it ends before its caller's time-out (lock_timeout), and has no effect.
 //   - The server restarts: locks outlive that. The first call afterwards takes a new connection.
-//   - A connection leads to a standby: a standby refuses each step, also those that only read. The pool's connections are left then, once a
-//     second at most, and the step is sent once more.
+//   - A connection leads to a standby: a standby refuses each step, also those that only read. The pool's connections
+//     are left then, once a second at most, and the step is sent once more.
 //   - The primary fails, and a standby is promoted: see Durability.
-//   - The connection that listens breaks: waiters listen anew, and ask.
+//   - The connection that listens breaks: waiters listen again, and ask.
 //
 // # Durability
 //
-// A step counts when its transaction has committed. What that means is up to synchronous_commit: the session's, or that of
-// [WithSynchronousCommit], for steps alone.
+// A step counts when its transaction has committed. What that means is up to synchronous_commit: the session's, or that
+// of [WithSynchronousCommit], for steps alone.
 //
-//   - off: the server answers before its log is on disk. A crash of the server may forget the last steps, about a second's. Then a
-//     lock is granted again while its holder still works, perhaps with the same fence. Acquire and release take about a tenth of the time.
+//   - off: the server answers before its log is on disk. A crash of the server may forget the last steps, about a
+//     second's. Then a lock is granted again while its holder still works, perhaps with the same fence. Acquire and
+//     release take much less time.
 //   - local: a crash forgets nothing. A fail-over forgets what the standby has not received.
-//   - on: the same, if synchronous_standby_names is empty. Otherwise a fail-over to the synchronous standby forgets nothing.
-//     While no such standby answers, no step does: an acquire ends with ErrUnknown, and is undone.
-//   - remote_apply: also, whoever reads at the standby sees it. Locks do not need that: they ask the primary alone.
+//   - on: the same, if synchronous_standby_names is empty. Otherwise a fail-over to the synchronous standby forgets
+//     nothing. While no such standby answers, no step does: an acquire ends with ErrUnknown, and is undone.
+//   - remote_apply: also, readers at the standby see the step. Locks do not need that: they ask the primary alone.
 //
-// A fail-over that forgets a lock has also forgotten how far the sequence of fences was. So the first grant after a promotion moves
-// it forward by 16 million grants: fences rise, and are never drawn twice. (After a crash with synchronous_commit off they may
-// be: a crash is no promotion.) A transaction of the old holder does not pass CheckTx then. What the old holder has
-// written after its grant is forgotten together with the grant.
+// A fail-over that forgets a lock has also forgotten how far the sequence of fences was. So the first grant after a
+// promotion moves it forward by 16 million grants: fences rise, and are never drawn twice. (After a crash with
+// synchronous_commit off they may be: a crash is no promotion.) A transaction of the old holder does not pass CheckTx
+// then. Its earlier writes are forgotten together with the grant.
 //
 // [strategy.Options].Acks are of Redis, and refused here.
 //
 // # What it does not guarantee
 //
-// One primary is one point of failure: while there is none, nobody gets a lock, and holders lose theirs at the deadline. Each
-// acquire and each release is a commit. Locks that change hands thousands of times a second among processes belong
-// elsewhere. A transaction that stays open for hours anywhere in the database keeps dead rows from being removed, and slows locks down.
+// One primary is one point of failure: while there is none, nobody gets a lock, and holders lose theirs at the deadline.
+// Each acquire and each release is a commit. Locks that change hands thousands of times a second among processes belong
+// elsewhere. A transaction that stays open for hours anywhere in the database keeps dead rows from being removed, and
+// slows locks down.
 //
 // # When
 //
-// Take it if what the lock protects is in the same database, or if you have PostgreSQL and no Redis. If all the work is one
-// short transaction, take no lease at all: SELECT … FOR UPDATE of the row itself, or pg_advisory_xact_lock, is simpler and
-// needs no TTL. A lease is for work that is longer than a transaction should be, or that goes on elsewhere.
+// Take it if what the lock protects is in the same database, or if you have PostgreSQL and no Redis. If all the work is
+// one short transaction, take no lease at all: SELECT … FOR UPDATE of the row itself, or pg_advisory_xact_lock, is
+// simpler and needs no TTL. A lease is for work that is longer than a transaction should be, or that goes on elsewhere.
 //
 // # Poolers
 //
 // Each step works behind a pooler in transaction mode, such as PgBouncer: it needs no prepared statement (set
-// default_query_exec_mode to what your pooler demands) and no state of a session. Listening does not work there. A strategy finds that out:
-// a notification to itself does not come back. Its waiters then ask again after pauses of Options.Backoff, and get the lock
-// when nobody queues. [strategy.Strategy.Check] is an error if Options.Wait is WaitNotification or WaitQueue. To queue, give
-// [WithListener] a configuration that leads past the pooler. That is one connection for each process.
+// default_query_exec_mode to what your pooler demands) and no state of a session. Listening does not work there. A
+// strategy finds that out: a notification to itself does not come back. Its waiters then ask again after pauses of
+// Options.Backoff, and get the lock when nobody queues. [strategy.Strategy.Check] is an error if Options.Wait is
+// WaitNotification or WaitQueue. To queue, give [WithListener] a configuration that leads past the pooler. That is one
+// connection for each process.
 //
 // # Connections
 //
-// A step takes a connection of the pool for one statement. A strategy has one more connection, once somebody has waited, to listen.
-// A program that uses all connections of its pool, and then asks for a lock, gets ErrUnsent: give locks a pool of their own, or
-// enough connections. Steps need the isolation level READ COMMITTED, and say so if the session's default is another.
+// A step takes a connection of the pool for one statement. A strategy has one more connection, once somebody has waited,
+// to listen. A program that uses all connections of its pool, and then asks for a lock, gets ErrUnsent: give locks a
+// pool of their own, or enough connections. Steps need the isolation level READ COMMITTED, and say so if the session's
+// default is another.
 //
 // # Upgrading
 //
-// Run [Migration] of the new version before its programs. The functions of a version end in its number (acquire_1), and a migration drops
-// none, so programs of both versions work next to each other. A table only gains columns that the older functions need not know.
+// Run [Migration] of the new version before its programs. The functions of a version end in its number (acquire_1), and
+// a migration drops none, so programs of both versions work next to each other. A table only gains columns that the
+// older functions need not know.
 //
 // # In the database
 //
-//	locks.lease     key, token, expires, fence: a row for each lock that is held. The fence is the first of 256 numbers, for as many
-//	                holds of one process
+//	locks.lease     key, token, expires, fence: a row for each lock that is held. The fence is the first of 256
+//	                numbers, for as many holds of one process
 //	locks.queue     a row for each process that waits for a lock
 //	locks.undone    tokens of claims that were given up, for ten minutes
 //	locks.fence     the sequence of fences
+//	locks.timeline  the timeline on which the last fence was drawn: see timeline.sql
 //	locks_line_…    a channel for direct grants to a process
-//	locks_freed_…   a channel for those who wait by notification; a message is the token that was released while nobody queued
+//	locks_freed_…   a channel for those who wait by notification; a message is the token that was released while
+//	                nobody queued
 //
-// The files in the folder sql are the algorithm: acquire.sql, release.sql and pass.sql, over queue.sql. A server logs the
-// connection that listens by an application_name that ends in "locks".
+// The files in the folder sql are the algorithm: acquire.sql, release.sql and pass.sql, over queue.sql. A server logs
+// the connection that listens by an application_name that ends in "locks".
 //
 // PostgreSQL 14 or later.
 //
-// Source: a lease is that of Gray and Cheriton (1989). The queue follows the queue lock of Mellor-Crummey and Scott (1991), in
-// which a release wakes the successor alone.
+// Source: a lease is that of Gray and Cheriton (1989). The queue follows the queue lock of Mellor-Crummey and Scott
+// (1991), in which a release wakes the successor alone.
 package postgres
 
 import (

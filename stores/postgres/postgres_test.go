@@ -359,7 +359,7 @@ type counted struct {
 	requests int
 }
 
-func (c *counted) ask(ctx context.Context, due time.Time, r request) (any, error) {
+func (c *counted) ask(ctx context.Context, due time.Time, r statement) (any, error) {
 	c.requests++
 	return c.database.ask(ctx, due, r)
 }
@@ -384,7 +384,7 @@ func TestNoBareConnection(t *testing.T) {
 	}
 	other := open(t, pool, long)
 	go other.NewLock("a").Acquire(ctx) //nolint:errcheck // it is called off
-	verdict.Eventually(t, "the other listens", func() bool { return listeners() == 1 })
+	verdict.Eventually(t, "both listen", func() bool { return listeners() == 2 })
 	cancel()
 	<-ended
 	want(t, "Release", lease.Release(t.Context()), nil)

@@ -24,7 +24,7 @@ import (
 // A database is what the protocol asks. There is one; tests put a gate before it.
 type database interface {
 	// ask sends one statement in a transaction of its own, and returns what r.read made of its rows. It ends at due, and soon after ctx does.
-	ask(ctx context.Context, due time.Time, r request) (any, error)
+	ask(ctx context.Context, due time.Time, r statement) (any, error)
 
 	// subscribe is driver.Node.Subscribe.
 	subscribe(ctx context.Context, channel string, fn func(msg []byte, err error)) (stop func(), err error)
@@ -41,7 +41,7 @@ type database interface {
 // unusable is the database of a pool, or of options, that have a fault: it is the error of all calls.
 type unusable struct{ fault error }
 
-func (u unusable) ask(context.Context, time.Time, request) (any, error) { return nil, u.fault }
+func (u unusable) ask(context.Context, time.Time, statement) (any, error) { return nil, u.fault }
 
 func (u unusable) subscribe(context.Context, string, func([]byte, error)) (stop func(), err error) {
 	return nil, u.fault
@@ -53,8 +53,8 @@ func (u unusable) failed(error, error) error               { return u.fault }
 func (u unusable) badReply(error) error                    { return u.fault }
 func (u unusable) Close() error                            { return nil }
 
-// A request is a statement that asks for a step, or another.
-type request struct {
+// A statement asks for a step, or for something else.
+type statement struct {
 	step string // its name
 	key  string // of the lock
 	args []any
@@ -63,7 +63,7 @@ type request struct {
 
 // ask asks for a step of a claim, which returns rows of T.
 func ask[T any](ctx context.Context, p *protocol, c driver.Claim, step string, args []any, columns func(*T) []any) ([]T, error) {
-	reply, err := p.ask(ctx, c.Due, request{step: step, key: c.Key, args: args, read: func(rows pgx.Rows) (any, error) {
+	reply, err := p.ask(ctx, c.Due, statement{step: step, key: c.Key, args: args, read: func(rows pgx.Rows) (any, error) {
 		var all []T
 		for rows.Next() {
 			var row T
@@ -115,7 +115,7 @@ type server struct {
 
 	mu      sync.Mutex
 	left    time.Time // when its connections were left last
-	away    bool      // it gave no answer since
+	silent  bool      // it gave no answer to the last Probe
 	started time.Time // when the server says that it was started
 	returns uint64    // how often it has come back
 }
@@ -140,7 +140,7 @@ func (s *server) badReply(err error) error {
 	return s.failed(strategy.ErrUnknown, fmt.Errorf("a reply that no lock of this kind gives: %w", err))
 }
 
-func (s *server) ask(ctx context.Context, due time.Time, r request) (any, error) {
+func (s *server) ask(ctx context.Context, due time.Time, r statement) (any, error) {
 	if ended := timeup.Cause(ctx); ended != nil {
 		return nil, s.failed(strategy.ErrUnsent, ended)
 	}
@@ -162,7 +162,7 @@ func (s *server) ask(ctx context.Context, due time.Time, r request) (any, error)
 }
 
 // once sends the statement on one connection.
-func (s *server) once(ctx context.Context, r request) (reply any, kind, err error) {
+func (s *server) once(ctx context.Context, r statement) (reply any, kind, err error) {
 	conn, err := s.connection(ctx)
 	if err != nil {
 		return nil, strategy.ErrUnsent, fmt.Errorf("no connection: %w", err)
@@ -251,7 +251,7 @@ func explained(s settings, err error) error {
 	return err
 }
 
-// Probe asks for a sign of life. A server that was started anew may be another, which has forgotten locks.
+// Probe asks for a sign of life. A server that was started again may be another, which has forgotten locks.
 func (s *server) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	ctx, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
@@ -265,12 +265,12 @@ func (s *server) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	another := err == nil && !s.started.IsZero() && !s.started.Equal(started)
 	switch {
 	case err != nil, standby:
-		s.away = true
-	case another, s.away:
+		s.silent = true
+	case another, s.silent:
 		s.returns++
 		fallthrough
 	default:
-		s.away, s.started = false, started
+		s.silent, s.started = false, started
 	}
 	returns = s.returns
 	s.mu.Unlock()
