@@ -29,27 +29,29 @@ func Example() {
 		log.Fatal(err) // it says what to do, such as to run the migration
 	}
 
-	err = strategy.Do(ctx, locks.NewLock("invoice/42"), func(ctx context.Context, lease strategy.Lease) error {
-		return send(ctx, pool, lease)
-	})
+	lease, err := locks.NewLock("invoice/42").Acquire(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer lease.Release(ctx) //nolint:errcheck // it ends with its TTL
 }
 
 // A write that comes too late does not commit.
 func ExampleCheckTx() {
-	log.Println(send)
-}
-
-func send(ctx context.Context, pool *pgxpool.Pool, lease strategy.Lease) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if err := postgres.CheckTx(ctx, tx, lease); err != nil {
-			return err // and roll back
-		}
-		_, err := tx.Exec(ctx, "update invoices set sent = now() where id = 42")
-		return err // and commit: nobody else has had the lock until then
-	})
+	var pool *pgxpool.Pool
+	var locks strategy.Strategy // of New
+	send := func(ctx context.Context, lease strategy.Lease) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := postgres.CheckTx(ctx, tx, lease); err != nil {
+				return err // and roll back
+			}
+			_, err := tx.Exec(ctx, "update invoices set sent = now() where id = 42")
+			return err // and commit: nobody else has had the lock until then
+		})
+	}
+	if err := strategy.Do(context.Background(), locks.NewLock("invoice/42"), send); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // The schema comes by your own migrations, or by Migrate.
