@@ -16,7 +16,7 @@ import (
 )
 
 // crowd divides count calls of pair among callers.
-func crowd(b *testing.B, callers, count int, pair func(caller int) error) {
+func crowd(b testing.TB, callers, count int, pair func(caller int) error) {
 	b.Helper()
 	var left atomic.Int64
 	left.Store(int64(count))

@@ -120,6 +120,9 @@ func (l *listening) config(ctx context.Context) (*pgx.ConnConfig, error) {
 	if config.ValidateConnect == nil { // of several servers, the primary
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
+	if config.RuntimeParams == nil {
+		config.RuntimeParams = map[string]string{}
+	}
 	config.RuntimeParams["application_name"] = strings.TrimSpace(config.RuntimeParams["application_name"] + " locks")
 	return config, nil
 }

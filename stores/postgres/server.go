@@ -150,11 +150,12 @@ func (s *server) ask(ctx context.Context, due time.Time, r statement) (any, erro
 	bounded, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
 	for again := true; ; again = false {
+		began := time.Now()
 		reply, kind, err := s.once(bounded, r)
 		if err == nil {
 			return reply, nil
 		}
-		if kind == strategy.ErrRefused && leads(err) && s.leave() && again {
+		if kind == strategy.ErrRefused && elsewhere(err) && s.leave(began) && again {
 			continue // it has changed nothing; a new connection may lead to the primary
 		}
 		return nil, s.failed(kind, timeup.With(ctx, due, explained(s.settings, err)))
@@ -189,11 +190,11 @@ func (s *server) once(ctx context.Context, r statement) (reply any, kind, err er
 	return nil, strategy.ErrUnknown, err
 }
 
-// connection is one of the pool that the server has not closed: a dead one at rest costs no call.
+// connection is one of the pool that the server has not closed: a dead one at rest costs no call. A new one is used in any case.
 func (s *server) connection(ctx context.Context) (*pgxpool.Conn, error) {
-	for {
+	for tries := s.pool.Stat().MaxConns(); ; tries-- {
 		conn, err := s.pool.Acquire(ctx)
-		if err != nil || !ended(conn.Conn().PgConn().Conn()) {
+		if err != nil || tries <= 0 || !ended(conn.Conn().PgConn().Conn()) {
 			return conn, err
 		}
 		conn.Conn().Close(ctx) //nolint:errcheck // it has ended
@@ -201,9 +202,9 @@ func (s *server) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 }
 
-// leads reports whether a refusal says that the connection leads to no primary, or that the server ended the session before it
-// read the statement.
-func leads(err error) bool {
+// elsewhere reports whether a refusal says that the connection leads to no primary, or that the server ended the session before
+// it read the statement.
+func elsewhere(err error) bool {
 	var refusal *pgconn.PgError
 	if !errors.As(err, &refusal) {
 		return false
@@ -219,20 +220,20 @@ func leads(err error) bool {
 // leaveEvery is how often the connections are left at most.
 const leaveEvery = time.Second
 
-// leave leaves the connections of the pool, and that which listens. It reports whether it has, or somebody else just has.
-func (s *server) leave() bool {
+// leave leaves the connections of the pool, and that which listens, for a call that began at that time. It reports whether
+// that is done, so that the next connection is a new one.
+func (s *server) leave(began time.Time) bool {
 	s.mu.Lock()
-	now := time.Now()
-	recently := now.Sub(s.left) < leaveEvery
-	if !recently {
-		s.left = now
-	}
-	s.mu.Unlock()
-	if recently {
+	defer s.mu.Unlock()
+	switch {
+	case began.Before(s.left): // another call has done it meanwhile
+		return true
+	case time.Since(s.left) < leaveEvery:
 		return false
 	}
 	s.pool.Reset()
 	s.listening.leave()
+	s.left = time.Now()
 	return true
 }
 
@@ -255,11 +256,12 @@ func explained(s settings, err error) error {
 func (s *server) Probe(ctx context.Context, due time.Time) (returns uint64) {
 	ctx, cancel := context.WithDeadlineCause(ctx, due, timeup.Err)
 	defer cancel()
+	began := time.Now()
 	var started time.Time
 	var standby bool
 	err := s.pool.QueryRow(ctx, "select pg_postmaster_start_time(), pg_is_in_recovery()").Scan(&started, &standby)
-	if err == nil && standby || leads(err) {
-		s.leave()
+	if err == nil && standby || elsewhere(err) {
+		s.leave(began)
 	}
 	s.mu.Lock()
 	another := err == nil && !s.started.IsZero() && !s.started.Equal(started)
