@@ -5,12 +5,14 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -101,6 +103,38 @@ func TestFailOver(t *testing.T) {
 		t.Errorf("the fence after the fail-over is %d, want more than %d", after, before)
 	}
 	want(t, "CheckTx", CheckTx(t.Context(), begin(t, pool), then), nil)
+}
+
+// TestReplicaIsLeft holds the suite's property of fail-overs. A server of PostgreSQL becomes a standby by a restart alone, so the
+// connections to the old primary end, as they do when it is stopped.
+func TestReplicaIsLeft(t *testing.T) {
+	t.Parallel()
+	p := primary(t)
+	a := addressOf(t, p)
+	migrate(t, poolOf(t, p.url()))
+	next := p.standby(t)
+	s := subject("fail-over", poolOf(t, a.url()), a.url())
+	s.Evict = nil // of what expires, nobody has to tidy up
+	s.OpenGround = func(context.Context) (*conformance.Ground, error) {
+		return &conformance.Ground{
+			Open: func(o strategy.Options) (strategy.Strategy, error) { return New(poolOf(t, a.url()), o) },
+			Moves: []conformance.Move{{Name: "a standby is promoted", Do: func(context.Context) error {
+				replayed(t, poolOf(t, p.url()), poolOf(t, next.url()))
+				p.stop(t)
+				next.promote(t)
+				a.lead(next)
+				return nil
+			}}},
+			Close: func() error { return nil }, // they end with the test
+		}, nil
+	}
+	for _, property := range conformance.Properties() {
+		if property.Name == "ReplicaIsLeft" {
+			if r := conformance.Check(t.Context(), s, property); r.Status != conformance.Kept {
+				t.Error(r)
+			}
+		}
+	}
 }
 
 // TestSynchronousCommit: with "on" a grant counts once the synchronous standby has it; with "local" it counts before, and a
