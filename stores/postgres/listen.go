@@ -21,7 +21,7 @@ import (
 
 // errPooler says why nobody can listen.
 var errPooler = fmt.Errorf("%w: a notification does not come back, as behind a pooler in transaction mode; "+
-	"give WithListener a configuration that leads to the server itself, or set Options.Wait to WaitPoll", strategy.ErrUnsupported)
+	"give WithListener a configuration that leads to the same database of the server itself, or set Options.Wait to WaitPoll", strategy.ErrUnsupported)
 
 // listening are the subscriptions of a server: one connection for all of them, which is not one of the pool. It holds an
 // advisory lock of its own, so each step knows whether a waiter can still hear of a grant.
@@ -92,7 +92,9 @@ func (l *listening) Dial(ctx context.Context, _ *subscription.Link) (subscriptio
 	}
 	id, err := l.greet(ctx, conn)
 	if err != nil {
-		conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is given up
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+		defer cancel()
+		conn.Close(brief) //nolint:errcheck // it is given up
 		return nil, err
 	}
 	hijacked, err := conn.PgConn().Hijack()
@@ -134,7 +136,7 @@ func (l *listening) greet(ctx context.Context, conn *pgx.Conn) (id int64, err er
 	if err := conn.QueryRow(ctx, "select pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
 		return 0, err
 	}
-	if pid != conn.PgConn().PID() { // something is in between that passes for the server
+	if pid != conn.PgConn().PID() || l.server.settings.listener != nil { // something is in between; or it may lead elsewhere
 		if err := l.test(ctx, conn); err != nil {
 			return 0, err
 		}
@@ -167,16 +169,16 @@ func (l *listening) test(ctx context.Context, conn *pgx.Conn) error {
 	}
 	waits, cancel := context.WithTimeout(ctx, echoLimit)
 	defer cancel()
-	err := conn.PgConn().WaitForNotification(waits)
-	if err != nil && ctx.Err() == nil && waits.Err() != nil {
+	heard := conn.PgConn().WaitForNotification(waits)
+	if _, err := conn.PgConn().Exec(ctx, "unlisten "+channel).ReadAll(); err != nil { // a pooler's server goes on
+		return err
+	}
+	if heard != nil {
 		now := time.Now()
 		l.pooled.Store(&now)
 		return errPooler
 	}
-	if err == nil {
-		_, err = conn.PgConn().Exec(ctx, "unlisten "+channel).ReadAll()
-	}
-	return err
+	return nil
 }
 
 // listenConn is the connection. One goroutine writes to it, another reads.
@@ -241,9 +243,12 @@ func (c *listenConn) Read(limit time.Duration) (subscription.Event, error) {
 	}
 }
 
-// Close takes leave, without waiting for it.
+// closeLimit bounds a farewell.
+const closeLimit = 100 * time.Millisecond
+
+// Close takes leave, and does not wait for the answer.
 func (c *listenConn) Close() {
-	c.Conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) //nolint:errcheck // it is closed next
+	c.Conn.SetWriteDeadline(time.Now().Add(closeLimit)) //nolint:errcheck // it is closed next
 	if quit, err := (&pgproto3.Terminate{}).Encode(nil); err == nil {
 		c.Conn.Write(quit) //nolint:errcheck // likewise
 	}

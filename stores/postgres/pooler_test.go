@@ -69,6 +69,11 @@ func TestPooled(t *testing.T) {
 		want(t, "Check in session mode", open(t, session, o).Check(t.Context()), nil)
 		want(t, "Check with a listener", open(t, transaction, o, WithListener(direct(t))).Check(t.Context()), nil)
 	}
+	elsewhere, err := pgx.ParseConfig(ownDatabase(t))
+	want(t, "ParseConfig", err, nil)
+	o := strategy.Options{Wait: strategy.WaitQueue, TTL: time.Minute, OpTimeout: 20 * time.Second}
+	err = open(t, session, o, WithListener(elsewhere)).Check(t.Context())
+	want(t, "Check with a listener in another database", err, strategy.ErrUnsupported)
 	want(t, "Check with WaitBest", open(t, transaction, strategy.Options{}).Check(t.Context()), nil)
 
 	// One that polls and one that queues exclude each other.

@@ -90,9 +90,12 @@
 // # What it does not guarantee
 //
 // One primary is one point of failure: while there is none, nobody gets a lock, and holders lose theirs at the deadline.
-// Each acquire and each release is a commit. Locks that change hands thousands of times a second among processes belong
-// elsewhere. A transaction that stays open for hours anywhere in the database keeps dead rows from being removed, and
-// slows locks down.
+// Each acquire and each release is a commit. A hand-over to another process also notifies, and PostgreSQL lets commits
+// that notify run one after the other, for all locks together. Locks that change hands thousands of times a second among
+// processes belong elsewhere. A transaction that stays open for hours anywhere in the database keeps dead rows from
+// being removed, and slows locks down.
+//
+// A jump of the server's clock ends leases early or late. Fences and CheckTx do not rest on a clock.
 //
 // # When
 //
