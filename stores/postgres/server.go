@@ -246,6 +246,8 @@ func explained(s settings, err error) error {
 	switch refusal.Code {
 	case "3F000", "42883", "42P01": // no such schema, function, table
 		return fmt.Errorf("the schema %s is missing or older than this program: run postgres.Migration: %w", s.schema, err)
+	case "55P03": // lock_timeout
+		return fmt.Errorf("other steps on this lock have kept this one waiting: %w", err)
 	case "42501":
 		return fmt.Errorf("the role may not use the schema %s: see postgres.Migration for its rights: %w", s.schema, err)
 	}
