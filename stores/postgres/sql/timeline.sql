@@ -2,20 +2,21 @@
 -- them how far the sequence was. Each promotion begins a new timeline of the server's log. The first grant on a new timeline
 -- moves the sequence forward by more than could have been forgotten.
 --
--- A session looks once, for it never outlives its timeline as one of a primary. A server that does not show
--- its timeline is trusted to forget nothing.
+-- A session looks once: no session of a primary outlives its timeline. A server that does not show its timeline is trusted to
+-- forget nothing.
 create or replace function locks.timeline_1() returns void language plpgsql as $$
 declare
   looked  text := format('lockstrategies.fence_%s', 'locks.fence'::regclass::oid);
-  present text := 'unknown';
+  present text;
 begin
   if current_setting(looked, true) = 'yes' then
     return;
   end if;
+  perform set_config(looked, 'yes', false); -- it ends with the session, or with this transaction if that is rolled back
   begin
     present := left(pg_walfile_name(pg_current_wal_lsn()), 8);
   exception when others then
-    null;
+    return;
   end;
   if not exists (select 1 from locks.timeline t where t.name = present) then
     perform pg_advisory_xact_lock(7021780168); -- one moves the sequence, and the others wait for that
@@ -27,7 +28,6 @@ begin
       insert into locks.timeline (name) values (present);
     end if;
   end if;
-  perform set_config(looked, 'yes', false);
 end $$;
 
 do $$
