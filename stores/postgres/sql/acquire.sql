@@ -42,13 +42,9 @@ begin
   end if;
 
   if ended then
-    held := locks.grant_next_1(lock_key, claim);
+    held := locks.grant_next_1(lock_key, claim, ttl);
     if held.key is null then
       held := locks.grant_1(lock_key, claim, ttl);
-      delete from locks.queue q where q.key = lock_key and q.token = claim;
-      if found then
-        perform locks.tell_first_1(lock_key, ttl);
-      end if;
       granted := true;
     end if;
   elsif held.token = claim then -- it was granted the lock while it queued, or the reply was lost

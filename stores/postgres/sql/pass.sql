@@ -36,13 +36,9 @@ begin
     update locks.lease l set expires = clock_timestamp() where l.key = lock_key;
     perform locks.tell_first_1(lock_key, 50);
   else
-    held := locks.grant_next_1(lock_key, next);
+    held := locks.grant_next_1(lock_key, next, ttl);
     if held.key is null then
       held := locks.grant_1(lock_key, next, ttl);
-      delete from locks.queue q where q.key = lock_key and q.token = next;
-      if found then
-        perform locks.tell_first_1(lock_key, ttl);
-      end if;
       granted := true;
     end if;
   end if;

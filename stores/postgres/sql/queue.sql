@@ -45,17 +45,23 @@ begin
 end $$;
 
 -- The direct grant: makes the first in the queue the holder, in the step that frees the lock. It passes over those that
--- have died: their connection to listen has ended, and with it their advisory lock. It stops at the caller's own place.
+-- have died: their connection to listen has ended, and with it their advisory lock. It stops at the place of the caller, who
+-- becomes the holder then, for caller_ttl, and gives that place up.
 --
 -- Returns the new holder's row; null: nobody waits before the caller
-create or replace function locks.grant_next_1(lock_key bytea, caller bytea, out successor locks.lease) language plpgsql as $$
+create or replace function locks.grant_next_1(lock_key bytea, caller bytea, caller_ttl bigint, out successor locks.lease)
+language plpgsql as $$
 declare
   first locks.queue;
 begin
   loop
     select * into first from locks.queue q where q.key = lock_key order by q.place limit 1;
-    exit when not found or first.token = caller;
+    exit when not found;
     delete from locks.queue q where q.key = lock_key and q.place = first.place;
+    if first.token = caller then
+      perform locks.tell_first_1(lock_key, caller_ttl);
+      exit;
+    end if;
     continue when pg_try_advisory_xact_lock_shared(first.listener); -- nobody has it: the process has died
     successor := locks.grant_1(lock_key, first.token, first.ttl);
     perform pg_notify(first.channel, format('grant %s %s %s %s %s', successor.fence, first.numbers, first.ttl,

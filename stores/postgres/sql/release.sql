@@ -41,7 +41,7 @@ begin
     update locks.lease l set expires = clock_timestamp() where l.key = lock_key;
     perform locks.tell_first_1(lock_key, 50);
     perform locks.tell_freed_1(heard, freed, claim);
-  elsif locks.grant_next_1(lock_key, null) is null then
+  elsif locks.grant_next_1(lock_key, null, 0) is null then
     delete from locks.lease l where l.key = lock_key;
     perform locks.tell_freed_1(heard, freed, claim);
   end if;
