@@ -177,6 +177,10 @@ type Subject struct {
 	// reasons. Only scripted properties can be excepted.
 	Except map[string]string
 
+	// TTL is the shortest TTL that the lock can have, if that is longer than 300 ms. All other TTLs of the trials are multiples of
+	// it, or of a second. Trials that live through an expiry take longer then.
+	TTL time.Duration
+
 	// Patience is how long a trial waits for what must happen some time. 0: 20 s. Where TTLs are longer, it is, too.
 	Patience time.Duration
 

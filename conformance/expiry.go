@@ -50,7 +50,8 @@ func expiry() []Property {
 				}
 			}),
 		scripted("LateGrant", "A grant that arrives after its own deadline is an error, not a lease.", func(t *trial) {
-			a := t.gated("A", strategy.Options{TTL: 50 * time.Millisecond, OpTimeout: 40 * time.Millisecond})
+			ttl := max(50*time.Millisecond, t.TTL)
+			a := t.gated("A", strategy.Options{TTL: ttl, OpTimeout: ttl * 4 / 5})
 			a.each(func(_ int, send func()) {
 				send()
 				t.pause(2 * a.o.TTL)

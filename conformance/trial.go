@@ -51,7 +51,7 @@ type verdict struct {
 }
 
 // shortTTL is long against what a busy machine takes for a few requests. Where it
-// was not long enough, the trial is held again with four times as much.
+// was not long enough, the trial is held again with four times as much. See also Subject.TTL.
 const shortTTL = 300 * time.Millisecond
 
 // onTime is how late timers and servers are at most where slowness is the lock's doing, and not the machine's.
@@ -64,7 +64,7 @@ const stall = 2 * time.Second
 func holdTrial(ctx context.Context, s Subject, p Property, limits limits) verdict {
 	for scale := time.Duration(1); ; scale *= 4 {
 		t := &trial{
-			Subject: s, name: "conformance " + rand.Text(), ttl: shortTTL * scale,
+			Subject: s, name: "conformance " + rand.Text(), ttl: max(shortTTL, s.TTL) * scale,
 			patience: cmp.Or(s.Patience*(scale+3)/4, limits.patience), lag: stall, last: scale == 16,
 		}
 		end := t.run(ctx, p.check, limits.watchdog*(scale+3)/4)
