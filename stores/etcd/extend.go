@@ -1,0 +1,110 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// Extend renews the lease, and then looks whether the holder's key is still of this hold.
+func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	r, end, err := p.begin(ctx, c.Due)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	defer end()
+	return r.extend(c, holdOf(c))
+}
+
+// extend tries twice, because of a change of the leader the first renewal may not count.
+func (r request) extend(c driver.Claim, h hold) (g driver.Grant, err error) {
+	for range 2 {
+		r.extendAll([]driver.Claim{c}, []hold{h}, func(_ int, granted driver.Grant, failed error) { g, err = granted, failed })
+		if !errors.Is(err, errLeader) {
+			break
+		}
+	}
+	return g, err
+}
+
+var errLeader = errors.New("the leader changed during the renewal, so it may not count")
+
+// mostTogether is how many holds one transaction looks at. etcd allows 128 operations (--max-txn-ops).
+const mostTogether = 64
+
+// mostAtOnce is how many such groups are under way at a time.
+const mostAtOnce = 4
+
+// ExtendAll renews each lease, as many as 256 at a time, and looks at 64 holders' keys in one request.
+func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, mostAtOnce)
+	for first := 0; first < len(cs); first += mostTogether {
+		group := cs[first:min(first+mostTogether, len(cs))]
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			r, end, err := p.begin(ctx, earliest(group))
+			if err != nil {
+				for i := range group {
+					done(first+i, driver.Grant{}, err)
+				}
+				return
+			}
+			defer end()
+			holds := make([]hold, len(group))
+			for i, c := range group {
+				holds[i] = holdOf(c)
+			}
+			r.extendAll(group, holds, func(i int, g driver.Grant, err error) { done(first+i, g, err) })
+		})
+	}
+	all.Wait()
+}
+
+// earliest is when the first of the claims is due.
+func earliest(cs []driver.Claim) (due time.Time) {
+	return slices.MinFunc(cs, func(a, b driver.Claim) int { return a.Due.Compare(b.Due) }).Due
+}
+
+// extendAll renews the leases at the same time, and then reads all holders' keys in one step. The answer also proves
+// that the renewals count: see lease.counts.
+func (r request) extendAll(cs []driver.Claim, holds []hold, done func(int, driver.Grant, error)) {
+	errs := make([]error, len(cs))
+	reads := make([]clientv3.Op, len(cs))
+	var all sync.WaitGroup
+	for i, c := range cs {
+		reads[i] = keysOf(c.Key).get()
+		all.Go(func() { holds[i].lease, errs[i] = r.renew(holds[i].lease) })
+	}
+	all.Wait()
+	resp, err := r.txn(nil, reads, nil)
+	for i, c := range cs {
+		gone := errors.Is(errs[i], rpctypes.ErrLeaseNotFound)
+		switch {
+		case err != nil:
+			done(i, driver.Grant{}, err)
+			continue
+		case errs[i] != nil && !gone:
+			done(i, driver.Grant{}, r.wrap(errs[i]))
+			continue
+		}
+		h, found := holds[i], kvs(resp, i)
+		switch {
+		case gone, len(found) == 0, found[0].ModRevision != h.rev:
+			done(i, driver.Grant{}, r.lost(c, keysOf(c.Key), found))
+		case !h.lease.counts(resp.Header.RaftTerm):
+			done(i, driver.Grant{}, r.failed(strategy.ErrUnknown, errLeader))
+		default:
+			done(i, driver.Grant{Start: h.lease.start, TTL: h.lease.ttl, State: h}, nil)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+// A lease is one of etcd's: what hangs on it ends with it. One lease serves one hold, or one place in a queue.
+type lease struct {
+	id    clientv3.LeaseID
+	asked int64         // the TTL that was asked for, in seconds
+	ttl   time.Duration // that etcd counts: it has a least one
+	start time.Time     // a moment before etcd began to count it
+	term  uint64        // of the leader that was to count, as far as the member knew that answered; 0: all members count
+}
+
+// fresh reports whether so little of the TTL has passed that the lease need not be renewed before it serves again.
+func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
+
+// counts reports whether the leader that renewed l is still the leader in an answer of this term, which was asked for after the
+// renewal was answered. A leader that was deposed, and does not know it yet, may renew a lease, and nobody else learns of that. (etcd
+// 3.4.29 and 3.5.11 ask the other members first.) But its successor begins its term with an entry, so whoever reads or
+// writes afterwards gets an answer of the new term.
+func (l lease) counts(term uint64) bool { return l.term == 0 || l.term == term }
+
+// secondsOf is a TTL as etcd counts it. (Validate refuses others; a renewal may ask for less, at the end of a maximum hold.)
+func secondsOf(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
+
+// lease returns a lease for a hold or a place: one that is idle, or a new one. A new one costs an entry in etcd's log,
+// as a write does; an idle one at most a message to the leader.
+func (r request) lease(ttl time.Duration) (lease, error) {
+	seconds := secondsOf(ttl)
+	for {
+		l, ok := r.p.idle.take(seconds)
+		if !ok {
+			return r.grant(seconds)
+		}
+		if l.fresh() {
+			return l, nil
+		}
+		renewed, err := r.renew(l)
+		switch {
+		case err == nil:
+			return renewed, nil
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return r.grant(seconds)
+		default: // nothing hangs on it, and it may have been renewed
+			r.p.idle.add(l)
+			return lease{}, unsent(r.wrap(err))
+		}
+	}
+}
+
+func (r request) grant(seconds int64) (lease, error) {
+	start := time.Now()
+	resp, err := r.p.client.Grant(r, seconds)
+	if err != nil {
+		return lease{}, unsent(r.wrap(err))
+	}
+	return lease{id: resp.ID, asked: seconds, ttl: time.Duration(resp.TTL) * time.Second, start: start}, nil
+}
+
+// renew starts the TTL again. It asks once. (The client's KeepAliveOnce asks again and again while no member answers, without a
+// pause.) The error is the client's, and ErrLeaseNotFound if the lease has ended.
+func (r request) renew(l lease) (lease, error) {
+	ctx, cancel := context.WithCancel(r) // the stream ends with it
+	defer cancel()
+	l.start = time.Now()
+	stream, err := etcdserverpb.NewLeaseClient(r.p.client.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return l, clientv3.ContextError(ctx, err)
+	}
+	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(l.id)}); err != nil {
+		return l, clientv3.ContextError(ctx, err)
+	}
+	resp, err := stream.Recv()
+	switch {
+	case err != nil:
+		return l, clientv3.ContextError(ctx, err)
+	case resp.TTL <= 0:
+		return l, rpctypes.ErrLeaseNotFound
+	}
+	l.ttl, l.term = time.Duration(resp.TTL)*time.Second, resp.Header.GetRaftTerm()
+	return l, nil
+}
+
+// revoke ends a lease, and deletes what hangs on it. A request that arrives later and names the lease is refused.
+func (r request) revoke(id clientv3.LeaseID) error {
+	if _, err := r.p.client.Revoke(r, id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return r.wrap(err)
+	}
+	return nil
+}
+
+// remaining is how much of a lease's TTL is left at most; 0: it is over, or nobody said.
+func (r request) remaining(id clientv3.LeaseID) time.Duration {
+	resp, err := r.p.client.TimeToLive(r, id)
+	if err != nil || resp.TTL < 0 {
+		return 0
+	}
+	return time.Duration(min(resp.TTL+1, resp.GrantedTTL)) * time.Second // it leaves out what is less than a second
+}
+
+// A pool has the idle leases of a process, by their TTL in seconds. Nothing hangs on them, and no request is under way that
+// names them. Those that nobody takes end by themselves.
+type pool struct {
+	mu   sync.Mutex
+	idle map[int64][]lease // the one that became idle last comes last
+}
+
+// take returns the lease that became idle last, of those that have not ended.
+func (p *pool) take(seconds int64) (l lease, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.idle[seconds]
+	for len(all) > 0 && !ok {
+		l, all = all[len(all)-1], all[:len(all)-1]
+		ok = !l.ended()
+	}
+	p.idle[seconds] = all
+	return l, ok
+}
+
+// add takes in a lease that has become idle, and drops those that have ended.
+func (p *pool) add(l lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.idle[l.asked]
+	for len(all) > 0 && all[0].ended() {
+		all = all[1:]
+	}
+	p.idle[l.asked] = append(all, l)
+}
+
+// ended reports whether the whole TTL has passed.
+func (l lease) ended() bool { return time.Since(l.start) >= l.ttl }
+
+// unavailable reports whether an error is one after which the request may have been taken in.
+func unavailable(err rpctypes.EtcdError) bool { return err.Code() == codes.Unavailable }

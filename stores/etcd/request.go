@@ -1,0 +1,158 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/timeup"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// A request is a call of the protocol, which may ask etcd several times. Its context ends at due. A member that has no leader
+// refuses it at once, and does not let it wait.
+type request struct {
+	p *protocol
+	context.Context
+	due time.Time
+}
+
+// begin makes a request, unless its time is over: then nothing is sent.
+func (p *protocol) begin(ctx context.Context, due time.Time) (r request, end func(), err error) {
+	r = request{p, ctx, due}
+	switch {
+	case p.fault != nil:
+		return r, nil, p.fault
+	case timeup.Over(ctx) || !due.IsZero() && !time.Now().Before(due):
+		return r, nil, r.failed(strategy.ErrUnsent, nil)
+	case due.IsZero():
+		r.due = time.Now().Add(24 * time.Hour)
+	}
+	r.Context, end = context.WithDeadline(clientv3.WithRequireLeader(ctx), r.due)
+	return r, end, nil
+}
+
+// txn makes a transaction: one step, for all members.
+func (r request) txn(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	commit := func() (*clientv3.TxnResponse, error) {
+		return r.p.client.Txn(r).If(conditions...).Then(then...).Else(otherwise...).Commit()
+	}
+	resp, err := commit()
+	if errors.Is(err, rpctypes.ErrNoLeader) { // this member has not taken it in: another may have a leader
+		resp, err = commit()
+	}
+	if err != nil {
+		return nil, r.wrap(err)
+	}
+	return resp, nil
+}
+
+// wrap says what became of a request that ended with an error.
+func (r request) wrap(err error) error {
+	kind := strategy.ErrUnknown
+	if refused(err) {
+		kind = strategy.ErrRefused
+	}
+	return r.failed(kind, err)
+}
+
+func (r request) failed(kind, err error) error {
+	why := timeup.Why(r.Context, r.due)
+	switch {
+	case kind == strategy.ErrRefused:
+		err = advise(err)
+	case why != nil && err != nil:
+		err = timeup.Before(why, err)
+	case why != nil:
+		err = why
+	}
+	return &strategy.ServerError{Node: r.p.name(), Kind: kind, Err: err}
+}
+
+// unsent is the error of a call that failed before it asked for the lock itself: of the lock nothing has changed. A lease that
+// etcd may have granted ends by itself, and nothing hangs on it.
+func unsent(err error) error {
+	var server *strategy.ServerError
+	if errors.As(err, &server) && server.Kind == strategy.ErrUnknown {
+		return &strategy.ServerError{Node: server.Node, Kind: strategy.ErrUnsent, Err: fmt.Errorf("no lease: %w", server.Err)}
+	}
+	return err
+}
+
+// refused reports whether a member has answered that it did nothing. Unavailable says that of a member only that knows no leader:
+// any other may have taken the request in, and so may a connection that broke.
+func refused(err error) bool {
+	var server rpctypes.EtcdError
+	if !errors.As(rpctypes.Error(err), &server) {
+		return false
+	}
+	switch {
+	case errors.Is(server, rpctypes.ErrNoLeader), errors.Is(server, rpctypes.ErrNotCapable):
+		return true
+	}
+	return !unavailable(server)
+}
+
+// advise adds to a refusal what somebody can do about it.
+func advise(err error) error {
+	for refusal, advice := range map[error]string{
+		rpctypes.ErrNoSpace:          "compact and defragment etcd or raise --quota-backend-bytes, then disarm the alarm NOSPACE; releases work meanwhile",
+		rpctypes.ErrPermissionDenied: "grant the user readwrite on all keys that begin with those of its locks",
+		rpctypes.ErrUserEmpty:        "etcd demands a user: set Username and Password of the client",
+		rpctypes.ErrNoLeader:         "most members are down, or cut off from this one",
+		rpctypes.ErrTooManyRequests:  "the members are overloaded: they apply less than is asked for",
+	} {
+		if errors.Is(rpctypes.Error(err), refusal) {
+			return fmt.Errorf("%w (%s)", err, advice)
+		}
+	}
+	return err
+}
+
+// name is the endpoints.
+func (p *protocol) name() string {
+	endpoints := p.client.Endpoints()
+	for i, e := range endpoints {
+		endpoints[i] = shown(e)
+	}
+	return "etcd " + strings.Join(endpoints, ",")
+}
+
+// shown is an endpoint without the password that a URL may have.
+func shown(endpoint string) string {
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return endpoint
+}
+
+// notLock is the refusal of a key that has something else.
+func (r request) notLock(k keys) error {
+	return r.failed(strategy.ErrRefused, fmt.Errorf("the key %q is not a lock of this package: it has another value, or no lease", k.holder))
+}
+
+// lost is how a hold has ended, if kvs are what the holder's key has now.
+func (r request) lost(c driver.Claim, k keys, kvs []*mvccpb.KeyValue) error {
+	lost := &strategy.LostError{Name: c.Name}
+	if len(kvs) > 0 {
+		h, ok := holderOf(kvs[0])
+		if !ok {
+			return r.notLock(k)
+		}
+		lost.Holder = h.token
+	}
+	return lost
+}
+
+// kvs are what the i-th operation of a transaction has read.
+func kvs(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
+	return resp.Responses[i].GetResponseRange().Kvs
+}

@@ -1,0 +1,357 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/strategy"
+)
+
+// This file is what goes on while a claim waits: somebody watches the one key whose end it awaits, and keeps its place alive.
+
+// mostPlaceTTL is how long the place of a waiter that has died delays those behind it at most. (etcd takes up to a second
+// longer.) It is long enough for an election among the members.
+const mostPlaceTTL = 5 * time.Second
+
+// A placed is a place in a queue, as it was.
+type placed struct {
+	key   string // in the queue; empty: none
+	lease lease
+	rev   int64 // in which the key was created, which is the place in the order; 0: it may not be there
+}
+
+// A place is one of this process. It is there from before a claim asks for it until that has the lock, or is undone.
+type place struct {
+	placed
+	also     []lease // of a hold that the claim may have got, by a request that was not answered
+	unfollow func()  // ends what follow has begun
+}
+
+type lineKey struct{ key, line string }
+
+// A line is a wait line that listens.
+type line struct {
+	ctx    context.Context // ends with the subscription
+	all    sync.WaitGroup  // what goes on for it
+	hear   func(driver.Notification)
+	mu     sync.Mutex // one notification at a time
+	broken bool       // the last one has been sent
+}
+
+// notify sends a notification. A zero one is the last.
+func (ln *line) notify(n driver.Notification) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.broken || ln.ctx.Err() != nil {
+		return
+	}
+	ln.broken = n.Broken()
+	ln.hear(n)
+}
+
+// Watch lets a line listen. It asks nothing: Acquire, which takes the place, names the revision from which follow watches, so
+// nothing is missed. Without a line, the claim hears of every hold that ends.
+func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	if c.Line == "" {
+		return p.watchHolder(ctx, c, fn)
+	}
+	_, end, err := p.begin(ctx, c.Due)
+	if err != nil {
+		return nil, err
+	}
+	end()
+	life, cancel := context.WithCancel(context.Background())
+	key, ln := lineKey{c.Key, c.Line}, &line{ctx: life, hear: fn}
+	p.mu.Lock()
+	p.lines[key] = ln
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		if p.lines[key] == ln {
+			delete(p.lines, key)
+		}
+		cancel() // under mu, so that follow begins nothing afterwards
+		p.mu.Unlock()
+		ln.all.Wait()
+	}, nil
+}
+
+// place is the place of a claim, which the caller's transaction takes if it is not there. A claim that would not hear of its turn
+// gets none, but keeps what it has.
+func (r request) place(c driver.Claim) (placed, error) {
+	if c.Line == "" {
+		return placed{}, nil
+	}
+	r.p.mu.Lock()
+	there, listens := r.p.places[c.Token], r.p.lines[lineKey{c.Key, c.Line}] != nil
+	var pl placed
+	if there != nil {
+		pl = there.placed
+	}
+	r.p.mu.Unlock()
+	if pl.lease.id != 0 || !listens {
+		return pl, nil
+	}
+	l, err := r.lease(min(c.TTL, mostPlaceTTL))
+	if err != nil {
+		return placed{}, err
+	}
+	pl = placed{key: keysOf(c.Key).queue + c.Token, lease: l}
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.p.places[c.Token] = &place{placed: pl, unfollow: func() {}}
+	return pl, nil
+}
+
+// moved takes in where the place of a claim is.
+func (p *protocol) moved(token string, rev int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pl := p.places[token]; pl != nil {
+		pl.rev = rev
+	}
+}
+
+// leave forgets a place. Its lease is never used again.
+func (p *protocol) leave(token string) (left lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pl := p.places[token]; pl != nil {
+		delete(p.places, token)
+		pl.unfollow()
+		left = pl.lease
+	}
+	return left
+}
+
+// vacate is leave of a place whose key is certainly not there: its lease is idle.
+func (p *protocol) vacate(token string) {
+	if l := p.leave(token); l.id != 0 {
+		p.idle.add(l)
+	}
+}
+
+// entangle notes that a claim in the queue may hold the lock by this lease.
+func (p *protocol) entangle(token string, l lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pl := p.places[token]
+	if pl == nil {
+		pl = &place{unfollow: func() {}}
+		p.places[token] = pl
+	}
+	pl.also = append(pl.also, l)
+}
+
+// leasesOf are all leases that requests of the claim have named, unless they are certainly over.
+func (p *protocol) leasesOf(c driver.Claim) (ids []clientv3.LeaseID) {
+	all := []lease{holdOf(c).lease}
+	p.mu.Lock()
+	if pl := p.places[c.Token]; pl != nil {
+		all = append(append(all, pl.lease), pl.also...)
+	}
+	p.mu.Unlock()
+	for _, l := range all {
+		if l.id != 0 {
+			ids = append(ids, l.id)
+		}
+	}
+	return ids
+}
+
+// follow keeps the place of c alive, and watches the key whose end c awaits, from after this revision. It goes on until the place is
+// left or the subscription ends.
+func (p *protocol) follow(c driver.Claim, before string, rev int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ln, pl := p.lines[lineKey{c.Key, c.Line}], p.places[c.Token]
+	if ln == nil || pl == nil {
+		return
+	}
+	pl.unfollow()
+	ctx, cancel := context.WithCancel(ln.ctx)
+	pl.unfollow = cancel
+	at := pl.placed
+	ln.all.Go(func() { p.awaitTurn(ctx, ln, c, at, before, rev) })
+	ln.all.Go(func() { p.keepPlace(ctx, ln, c.Token, at.lease) })
+}
+
+// awaitTurn notifies the line when its claim has reason to ask. As long as somebody else is before it in the queue, the turn is
+// not the claim's.
+func (p *protocol) awaitTurn(ctx context.Context, ln *line, c driver.Claim, at placed, before string, rev int64) {
+	k := keysOf(c.Key)
+	for before != "" {
+		err := p.awaitEnd(ctx, before, rev)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			ln.notify(driver.Notification{})
+			return
+		case before == k.holder:
+			before = ""
+		default:
+			before, rev = p.before(ctx, k, at)
+		}
+	}
+	if ctx.Err() == nil {
+		ln.notify(driver.Notification{Token: c.Token})
+	}
+}
+
+// awaitEnd returns nil when the key has been deleted after this revision.
+func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for resp := range p.client.Watch(ctx, key, clientv3.WithRev(rev+1), clientv3.WithFilterPut()) {
+		switch err := resp.Err(); {
+		case err != nil: // compacted, no leader
+			return err
+		case len(resp.Events) > 0:
+			return nil
+		}
+	}
+	return errors.New("the watch has ended")
+}
+
+// before reads whose end the claim at a place awaits now, and in which revision. Empty: it is to ask.
+func (p *protocol) before(ctx context.Context, k keys, at placed) (key string, rev int64) {
+	r, end, err := p.begin(ctx, time.Now().Add(at.lease.ttl/3))
+	if err != nil {
+		return "", 0
+	}
+	defer end()
+	resp, err := r.txn(nil, []clientv3.Op{
+		clientv3.OpGet(at.key), k.get(), clientv3.OpGet(k.queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(at.rev-1),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1)),
+	}, nil)
+	switch {
+	case err != nil, len(kvs(resp, 0)) == 0:
+		return "", 0
+	case len(kvs(resp, 2)) > 0:
+		return string(kvs(resp, 2)[0].Key), resp.Header.Revision
+	case len(kvs(resp, 1)) > 0:
+		return k.holder, resp.Header.Revision
+	}
+	return "", 0
+}
+
+// keepPlace renews the lease of a place. If that has ended, the claim is to ask, for another place.
+func (p *protocol) keepPlace(ctx context.Context, ln *line, token string, l lease) {
+	for wait := time.Until(l.start.Add(l.ttl / 3)); ; {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		renewed, err := p.keepAlive(ctx, l)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			l, wait = renewed, renewed.ttl/3
+			p.renewed(token, l)
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			p.renewed(token, lease{})
+			ln.notify(driver.Notification{Token: token})
+			return
+		case l.ended(): // nor is it likely that the watch hears anything
+			ln.notify(driver.Notification{})
+			return
+		default:
+			wait = l.ttl / 10
+		}
+	}
+}
+
+func (p *protocol) keepAlive(ctx context.Context, l lease) (lease, error) {
+	r, end, err := p.begin(ctx, time.Now().Add(l.ttl/3))
+	if err != nil {
+		return l, err
+	}
+	defer end()
+	return r.renew(l)
+}
+
+// renewed takes in the lease of a place; a zero one: it has ended.
+func (p *protocol) renewed(token string, l lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pl := p.places[token]; pl != nil {
+		if pl.lease = l; l.id == 0 {
+			pl.rev = 0
+		}
+	}
+}
+
+// watchHolder notifies of each hold that ends: by a release or an expiry, which delete the key, or because another hold takes its
+// place.
+func (p *protocol) watchHolder(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
+	r, end, err := p.begin(ctx, c.Due)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	life, cancel := context.WithCancel(context.Background())
+	ln := &line{ctx: life, hear: fn}
+	confirmed := make(chan error, 1)
+	ln.all.Go(func() {
+		began := false
+		err := p.holds(life, keysOf(c.Key).holder, ln, func() {
+			if !began {
+				began = true
+				confirmed <- nil
+			}
+		})
+		if !began {
+			confirmed <- err
+			return
+		}
+		ln.notify(driver.Notification{})
+	})
+	stop = func() { cancel(); ln.all.Wait() }
+	select {
+	case err = <-confirmed:
+		if err != nil {
+			err = r.wrap(err)
+		}
+	case <-r.Done():
+		err = r.failed(strategy.ErrUnknown, r.Err())
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// holds notifies of each hold that ends until it cannot any more. It calls begun when it would not miss any.
+func (p *protocol) holds(ctx context.Context, key string, ln *line, begun func()) error {
+	for resp := range p.client.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithCreatedNotify(), clientv3.WithPrevKV()) {
+		if err := resp.Err(); err != nil {
+			return err
+		}
+		if resp.Created {
+			begun()
+		}
+		for _, event := range resp.Events {
+			switch {
+			case event.IsCreate():
+			case event.PrevKv == nil: // compacted: nobody knows whose hold it was
+				return errors.New("the watch missed who held the lock")
+			default:
+				h, _ := holderOf(event.PrevKv)
+				ln.notify(driver.Notification{Holder: h.token})
+			}
+		}
+	}
+	return errors.New("the watch has ended")
+}
