@@ -11,7 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -20,7 +19,7 @@ const checkAnswer = 5 * time.Second
 
 // Check asks each endpoint how it is, and then whether the user may do what locks need, and how long a lease lasts.
 func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
-	r, end, err := p.begin(ctx, time.Now().Add(2*checkAnswer))
+	d, end, err := p.begin(ctx, time.Now().Add(2*checkAnswer))
 	if err != nil {
 		return err
 	}
@@ -29,21 +28,21 @@ func (p *protocol) Check(ctx context.Context, o strategy.Options) error {
 	errs := make([]error, len(endpoints))
 	var all sync.WaitGroup
 	for i, endpoint := range endpoints {
-		all.Go(func() { errs[i] = r.checkMember(endpoint) })
+		all.Go(func() { errs[i] = d.checkMember(endpoint) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return errors.Join(r.checkRights(o), r.checkTTL(o))
+	return errors.Join(d.checkRights(o), d.checkTTL(o))
 }
 
-func (r request) checkMember(endpoint string) error {
-	ctx, cancel := context.WithTimeout(r, checkAnswer)
+func (d dialog) checkMember(endpoint string) error {
+	ctx, cancel := context.WithTimeout(d, checkAnswer)
 	defer cancel()
-	one := r
+	one := d
 	one.Context = ctx
-	status, err := r.p.client.Status(ctx, endpoint)
+	status, err := d.p.client.Status(ctx, endpoint)
 	wrong := ""
 	switch {
 	case err != nil:
@@ -59,7 +58,7 @@ func (r request) checkMember(endpoint string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s: %w", shown(endpoint), r.failed(strategy.ErrRefused, errors.New(wrong)))
+	return fmt.Errorf("%s: %w", shown(endpoint), d.failed(strategy.ErrRefused, errors.New(wrong)))
 }
 
 // older reports whether a version is before that one. One that cannot be read is not.
@@ -75,28 +74,30 @@ func older(version string, major, minor int) bool {
 	return v[0] < major || v[0] == major && v[1] < minor
 }
 
-// checkRights names all that locks do, in a transaction whose condition never holds: etcd looks at the user's rights first.
-func (r request) checkRights(o strategy.Options) error {
+// checkRights names all that locks do, in a transaction whose conditions never hold: etcd looks at the user's rights first.
+func (d dialog) checkRights(o strategy.Options) error {
 	k := keysOf(o.Key("check"))
-	c := driver.Claim{Token: "check"}
-	never := clientv3.Compare(clientv3.Version(k.holder), "<", 0)
-	_, err := r.txn([]clientv3.Cmp{never, k.nobodyQueues()}, []clientv3.Op{
-		k.put(c, 1), clientv3.OpPut(k.queue+c.Token, "", clientv3.WithLease(1)), clientv3.OpTxn(nil, []clientv3.Op{k.delete(), clientv3.OpDelete(k.queue + c.Token)}, nil),
-	}, []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))})
+	place := k.queue + "check"
+	never := []clientv3.Cmp{clientv3.Compare(clientv3.Version(k.holder), "<", 0), k.nobodyQueues()}
+	_, err := d.txn(never, []clientv3.Op{
+		clientv3.OpPut(k.holder, "", clientv3.WithLease(1)), clientv3.OpPut(place, "", clientv3.WithLease(1)),
+	}, []clientv3.Op{
+		clientv3.OpTxn(never, []clientv3.Op{k.delete(), clientv3.OpDelete(place)}, []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))}),
+	})
 	return err
 }
 
 // checkTTL asks for a lease, to see how long etcd makes it last.
-func (r request) checkTTL(o strategy.Options) error {
-	l, err := r.grant(secondsOf(o.TTL))
+func (d dialog) checkTTL(o strategy.Options) error {
+	l, err := d.grant(secondsOf(o.TTL))
 	if err != nil {
 		return err
 	}
-	if err := r.revoke(l.id); err != nil {
+	if err := d.revoke(l.id); err != nil {
 		return err
 	}
 	if l.ttl > o.TTL {
-		return r.failed(strategy.ErrRefused, fmt.Errorf("the least TTL is %v, because of --election-timeout: set Options.TTL, which is %v, to that or more", l.ttl, o.TTL))
+		return d.failed(strategy.ErrRefused, fmt.Errorf("the least TTL is %v, because of --election-timeout: set Options.TTL, which is %v, to that or more", l.ttl, o.TTL))
 	}
 	return nil
 }

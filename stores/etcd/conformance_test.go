@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -16,8 +17,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
+func TestConformance(t *testing.T) { // not parallel: some trials look at the whole process
 	conformance.Run(t, subject(t, "etcd", endpoints(t)))
 }
 
@@ -26,10 +26,12 @@ func subject(t *testing.T, name string, servers []string) conformance.Subject {
 	t.Helper()
 	admin := clientOf(t, servers)
 	var watches breaker
+	opens := func(o strategy.Options) (strategy.Strategy, error) { return open(o, servers, watches.option()) }
 	return conformance.Subject{
 		Name: name,
-		Open: func(o strategy.Options) (strategy.Strategy, error) {
-			return open(o, servers, watches.option())
+		Open: opens,
+		OpenSkewed: func(o strategy.Options, _ time.Duration) (strategy.Strategy, error) {
+			return opens(o) // the lock takes no clock from its contenders
 		},
 		OpenGated: func(o strategy.Options, g conformance.Gate) (strategy.Strategy, error) {
 			return open(o, servers, append(gated(g), watches.option())...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,7 +25,7 @@ func New(client *clientv3.Client, o strategy.Options) (strategy.Strategy, error)
 
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(client *clientv3.Client) driver.Protocol {
-	p := &protocol{client: client, idle: pool{idle: map[int64][]lease{}}, places: map[string]*place{}, lines: map[lineKey]*line{}}
+	p := &protocol{client: client, idle: pool{idle: map[int64][]lease{}}, places: map[string]*place{}, lines: map[lineKey]*listening{}}
 	switch {
 	case client == nil:
 		p.fault = errors.New("locks: the etcd client is nil: allowed is what clientv3.New returns")
@@ -40,10 +41,14 @@ type protocol struct {
 	client             *clientv3.Client
 	fault              error // what is wrong with the client
 	idle               pool
+	stream             atomic.Int64 // which stream the next watches share
+	// silent says that a transaction got no answer in time, perhaps from a member that is silent. As the client asks the members in
+	// turn, the next attempt may make its transaction at the same member. So one of two asks something else before.
+	silent atomic.Bool
 
 	mu     sync.Mutex
-	places map[string]*place // in queues, by the token of the claim
-	lines  map[lineKey]*line // the wait lines of this process that listen
+	places map[string]*place      // in queues, by the token of the claim
+	lines  map[lineKey]*listening // the wait lines of this process that listen
 }
 
 var _ interface {
@@ -71,31 +76,31 @@ func (p *protocol) Use() error { return p.fault }
 // Acquire puts the holder's key if nobody holds the lock and nobody queues before the claim. Otherwise a claim with a Line takes its
 // place in the queue, in the same step.
 func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	defer end()
 	for range 2 {
 		var g driver.Grant
-		if g, err = r.acquire(c); !errors.Is(err, errAgain) {
+		if g, err = d.acquire(c); !errors.Is(err, errAgain) {
 			return g, err
 		}
 	}
-	return driver.Grant{Partial: true}, r.failed(strategy.ErrRefused, errors.New("leases end, or places in the queue get lost, as soon as they are there"))
+	return driver.Grant{Partial: true}, d.failed(strategy.ErrRefused, errors.New("leases end, or places in the queue get lost, as soon as they are there"))
 }
 
 // errAgain is for an attempt that changed nothing but the place in the queue, and that is to be made once more.
 var errAgain = errors.New("once more")
 
-func (r request) acquire(c driver.Claim) (driver.Grant, error) {
-	l, err := r.lease(c.TTL)
+func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
+	l, err := d.lease(c.TTL)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	pl, err := r.place(c)
+	pl, err := d.place(c)
 	if err != nil {
-		r.p.idle.add(l)
+		d.p.idle.add(l)
 		return driver.Grant{}, err
 	}
 
@@ -112,35 +117,35 @@ func (r request) acquire(c driver.Claim) (driver.Grant, error) {
 	if pl.key != "" {
 		otherwise = append([]clientv3.Op{clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id))}, k.get(), k.getQueue())
 	}
-	resp, err := r.txn(conditions, then, otherwise)
+	resp, err := d.txn(conditions, then, otherwise)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // which of the two has ended, nobody said
-		r.p.leave(c.Token)
+		d.p.leave(c.Token)
 		return driver.Grant{}, errAgain
 	case errors.Is(err, strategy.ErrUnknown):
 		return driver.Grant{State: hold{lease: l}}, err // the engine undoes it
 	case err != nil:
-		r.p.idle.add(l)
+		d.p.idle.add(l)
 		if pl.rev == 0 {
-			r.p.vacate(c.Token)
+			d.p.vacate(c.Token)
 		}
 		return driver.Grant{}, err
 	case resp.Succeeded:
-		r.p.vacate(c.Token)
-		return r.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
+		d.p.vacate(c.Token)
+		return d.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
 	}
-	r.p.idle.add(l)
+	d.p.idle.add(l)
 	answer := resp.Responses
 	if pl.key != "" {
 		answer = answer[1:]
 	}
-	return r.held(c, k, pl, resp.Header.Revision, answer[0].GetResponseRange().Kvs, answer[1].GetResponseRange().Kvs)
+	return d.held(c, k, pl, resp.Header.Revision, answer[0].GetResponseRange().Kvs, answer[1].GetResponseRange().Kvs)
 }
 
 // granted is the grant of a hold, whose key was put by an answer of this term.
-func (r request) granted(c driver.Claim, h hold, term uint64) (driver.Grant, error) {
+func (d dialog) granted(c driver.Claim, h hold, term uint64) (driver.Grant, error) {
 	if !h.lease.counts(term) {
-		g, err := r.extend(c, h)
+		g, err := d.extend(c, h)
 		if err != nil { // the claim holds the lock, for nobody knows how long
 			return driver.Grant{State: h, Partial: true}, err
 		}
@@ -151,7 +156,7 @@ func (r request) granted(c driver.Claim, h hold, term uint64) (driver.Grant, err
 
 // held is the answer to a claim that found the lock held, or others before it in the queue. pl is its place before the
 // request, and kvs and queue what a transaction of this revision has read.
-func (r request) held(c driver.Claim, k keys, pl placed, rev int64, kvs, queue []*mvccpb.KeyValue) (driver.Grant, error) {
+func (d dialog) held(c driver.Claim, k keys, pl placed, rev int64, kvs, queue []*mvccpb.KeyValue) (driver.Grant, error) {
 	g, held := driver.Grant{}, &strategy.HeldError{Name: c.Name}
 	before := k.holder // whose end the claim awaits
 	for i, kv := range queue {
@@ -168,66 +173,66 @@ func (r request) held(c driver.Claim, k keys, pl placed, rev int64, kvs, queue [
 		h, ok := holderOf(kvs[0])
 		if !ok {
 			if pl.key != "" {
-				return driver.Grant{Partial: true}, r.notLock(k) // the engine gives the place up
+				return driver.Grant{Partial: true}, d.notLock(k) // the engine gives the place up
 			}
-			return driver.Grant{}, r.notLock(k)
+			return driver.Grant{}, d.notLock(k)
 		}
-		held.Holder, held.TTL = h.token, r.remaining(h.lease)
+		held.Holder, held.TTL = h.token, d.remaining(h.lease)
 	case g.Place == 1: // with the place it just took, it is the next
-		r.p.moved(c.Token, pl.rev)
+		d.p.moved(c.Token, pl.rev)
 		return driver.Grant{}, errAgain
 	case len(queue) > 0:
 		held.Holder = k.tokenOf(queue[0]) // it has the next turn
 	}
 	if pl.key != "" {
-		r.p.moved(c.Token, pl.rev)
-		r.p.follow(c, before, rev)
+		d.p.moved(c.Token, pl.rev)
+		d.p.follow(c, before, rev)
 	}
 	return g, held
 }
 
 // Release deletes the holder's key, if it is of this hold. The first in the queue sees that, and asks.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return driver.Outcome{}, err
 	}
 	defer end()
 	h := holdOf(c)
-	if err := r.release(c, h.rev); err != nil {
+	if err := d.release(c, h.rev); err != nil {
 		return driver.Outcome{}, err
 	}
 	p.idle.add(h.lease)
 	return driver.Outcome{}, nil
 }
 
-func (r request) release(c driver.Claim, rev int64) error {
+func (d dialog) release(c driver.Claim, rev int64) error {
 	k := keysOf(c.Key)
-	resp, err := r.txn([]clientv3.Cmp{k.held(rev)}, []clientv3.Op{k.delete()}, []clientv3.Op{k.get()})
+	resp, err := d.txn([]clientv3.Cmp{k.held(rev)}, []clientv3.Op{k.delete()}, []clientv3.Op{k.get()})
 	if err == nil && !resp.Succeeded {
-		err = r.lost(c, k, kvs(resp, 0))
+		err = d.lost(c, k, kvs(resp, 0))
 	}
 	return err
 }
 
 // ForceRelease deletes the holder's key, if it has the token. What the holder had hung on its lease is nothing now.
 func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return driver.Outcome{}, err
 	}
 	defer end()
-	h, err := r.holder(c, c.Token)
+	h, err := d.holder(c, c.Token)
 	if err != nil {
 		return driver.Outcome{}, err
 	}
-	return driver.Outcome{}, r.release(c, h.rev)
+	return driver.Outcome{}, d.release(c, h.rev)
 }
 
 // holder is the hold of that token. A *strategy.LostError: it does not hold the lock.
-func (r request) holder(c driver.Claim, token string) (holder, error) {
+func (d dialog) holder(c driver.Claim, token string) (holder, error) {
 	k := keysOf(c.Key)
-	resp, err := r.txn(nil, []clientv3.Op{k.get()}, nil)
+	resp, err := d.read([]clientv3.Op{k.get()})
 	if err != nil {
 		return holder{}, err
 	}
@@ -236,98 +241,133 @@ func (r request) holder(c driver.Claim, token string) (holder, error) {
 			return h, nil
 		}
 	}
-	return holder{}, r.lost(c, k, kvs(resp, 0))
+	return holder{}, d.lost(c, k, kvs(resp, 0))
 }
 
 // Adopt puts the holder's key with the new token and the new lease, in place of the hold with the old token. Then nothing
 // hangs on the old lease: the old user cannot renew the hold, nor end it.
 func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driver.Grant, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	defer end()
-	old, err := r.holder(c, from)
+	old, err := d.holder(c, from)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	l, err := r.lease(c.TTL)
+	l, err := d.lease(c.TTL)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	k := keysOf(c.Key)
-	resp, err := r.txn([]clientv3.Cmp{k.held(old.rev)}, []clientv3.Op{k.put(c, l.id)}, []clientv3.Op{k.get()})
+	resp, err := d.txn([]clientv3.Cmp{k.held(old.rev)}, []clientv3.Op{k.put(c, l.id)}, []clientv3.Op{k.get()})
 	switch {
 	case errors.Is(err, strategy.ErrUnknown):
 		return driver.Grant{State: hold{lease: l}}, err
 	case err == nil && !resp.Succeeded:
-		err = r.lost(c, k, kvs(resp, 0))
+		err = d.lost(c, k, kvs(resp, 0))
 	}
 	if err != nil {
 		p.idle.add(l)
 		return driver.Grant{}, err
 	}
-	return r.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
+	return d.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
 }
 
-// Pass is Release of c, and for next what Acquire does. The next hold has the lease of the last one, if nobody queues.
+// Pass is Release of c, and for next what Acquire does, in one step.
 func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	defer end()
-	k, h := keysOf(c.Key), holdOf(c)
-	if !h.lease.fresh() {
-		if h.lease, err = r.renew(h.lease); errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return driver.Grant{}, &strategy.LostError{Name: c.Name}
-		} else if err != nil {
-			return driver.Grant{}, unsent(r.wrap(err))
-		}
-	}
-	pl, err := r.place(next)
+	h := holdOf(c)
+	l, err := d.leaseAfter(c, h, next)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	nobody, release := k.nobodyQueues(), []clientv3.Op{k.delete()}
+	g, err := d.pass(c, next, h, l)
+	if claimed, ok := g.State.(hold); ok && err != nil { // the engine knows only the token of a claim that queues
+		p.entangle(next.Token, claimed.lease)
+	}
+	return g, err
+}
+
+// leaseAfter is a lease for the hold that comes after h in the same process: the same one, if it counts as long as next wants.
+func (d dialog) leaseAfter(c driver.Claim, h hold, next driver.Claim) (lease, error) {
+	if h.lease.asked != secondsOf(next.TTL) {
+		return d.lease(next.TTL)
+	}
+	if h.lease.fresh() {
+		return h.lease, nil
+	}
+	l, err := d.renewed(h.lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return lease{}, &strategy.LostError{Name: c.Name}
+	}
+	if err != nil {
+		return lease{}, unsent(d.wrap(err))
+	}
+	return l, nil
+}
+
+func (d dialog) pass(c, next driver.Claim, h hold, l lease) (driver.Grant, error) {
+	p, k, another := d.p, keysOf(c.Key), l.id != h.lease.id
+	pl, err := d.place(next)
+	if err != nil {
+		if another {
+			p.idle.add(l)
+		}
+		return driver.Grant{}, err
+	}
+	nobody, take, release := k.nobodyQueues(), []clientv3.Op{k.put(next, l.id)}, []clientv3.Op{k.delete()}
 	if pl.rev != 0 {
 		nobody = k.nobodyBefore(pl.rev)
 	}
-	take := []clientv3.Op{k.put(next, h.lease.id)}
 	if pl.key != "" {
-		release = append(release, clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id)))
 		take = append(take, clientv3.OpDelete(pl.key))
+		release = append(release, clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id)))
 	}
 	release = append(release, k.getQueue())
-	resp, err := r.txn([]clientv3.Cmp{k.held(h.rev), nobody}, take, []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.held(h.rev)}, release, []clientv3.Op{k.get()})})
+	resp, err := d.txn([]clientv3.Cmp{k.held(h.rev), nobody}, take,
+		[]clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.held(h.rev)}, release, []clientv3.Op{k.get()})})
 	switch {
 	case errors.Is(err, strategy.ErrUnknown):
-		p.entangle(next.Token, h.lease)
-		return driver.Grant{}, err
-	case err != nil:
-		if pl.rev == 0 {
-			p.vacate(next.Token)
-		}
-		return driver.Grant{}, err
-	case resp.Succeeded:
+		return driver.Grant{State: hold{lease: l}}, err
+	case err == nil && resp.Succeeded:
 		p.vacate(next.Token)
-		return r.granted(next, hold{h.lease, resp.Header.Revision}, resp.Header.RaftTerm)
-	}
-	nested := resp.Responses[0].GetResponseTxn()
-	if !nested.Succeeded {
-		if pl.rev == 0 {
-			p.vacate(next.Token)
+		if another {
+			p.idle.add(h.lease)
 		}
-		return driver.Grant{}, r.lost(c, k, nested.Responses[0].GetResponseRange().Kvs)
+		return d.granted(next, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
 	}
-	p.idle.add(h.lease)
-	queue := nested.Responses[len(nested.Responses)-1].GetResponseRange().Kvs
-	g, err := r.held(next, k, pl, resp.Header.Revision, nil, queue)
-	if errors.Is(err, errAgain) { // those who queued before are gone
-		g, err = r.acquire(next)
+	if another {
+		p.idle.add(l)
 	}
-	if err != nil && !errors.Is(err, strategy.ErrHeld) { // c is released, and that is not what this error would say
-		err = r.failed(strategy.ErrUnknown, err)
+	if err == nil {
+		nested := resp.Responses[0].GetResponseTxn()
+		answer := nested.Responses[len(nested.Responses)-1].GetResponseRange().Kvs
+		if nested.Succeeded {
+			p.idle.add(h.lease)
+			return d.passed(next, k, pl, resp.Header.Revision, answer)
+		}
+		err = d.lost(c, k, answer)
+	}
+	if pl.rev == 0 {
+		p.vacate(next.Token)
+	}
+	return driver.Grant{}, err
+}
+
+// passed is the answer to a pass that released the lock, and found this queue.
+func (d dialog) passed(next driver.Claim, k keys, pl placed, rev int64, queue []*mvccpb.KeyValue) (driver.Grant, error) {
+	g, err := d.held(next, k, pl, rev, nil, queue)
+	if errors.Is(err, errAgain) { // its place was lost, and nobody is before the new one
+		g, err = d.acquire(next)
+	}
+	if err != nil && !errors.Is(err, strategy.ErrHeld) {
+		err = d.failed(strategy.ErrUnknown, err) // another kind would say that nothing is released
 	}
 	return g, err
 }
@@ -335,13 +375,13 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 // Undo revokes the leases of a claim: of its hold, and of its place in the queue. That deletes both, and a request that
 // arrives later is refused, because it names a lease that is gone.
 func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return err
 	}
 	defer end()
 	for _, id := range p.leasesOf(c) {
-		if err := r.revoke(id); err != nil {
+		if err := d.revoke(id); err != nil {
 			return err
 		}
 	}

@@ -16,18 +16,18 @@ import (
 
 // Extend renews the lease, and then looks whether the holder's key is still of this hold.
 func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	defer end()
-	return r.extend(c, holdOf(c))
+	return d.extend(c, holdOf(c))
 }
 
 // extend tries twice, because of a change of the leader the first renewal may not count.
-func (r request) extend(c driver.Claim, h hold) (g driver.Grant, err error) {
+func (d dialog) extend(c driver.Claim, h hold) (g driver.Grant, err error) {
 	for range 2 {
-		r.extendAll([]driver.Claim{c}, []hold{h}, func(_ int, granted driver.Grant, failed error) { g, err = granted, failed })
+		d.extendAll([]driver.Claim{c}, []hold{h}, func(_ int, granted driver.Grant, failed error) { g, err = granted, failed })
 		if !errors.Is(err, errLeader) {
 			break
 		}
@@ -52,7 +52,7 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			r, end, err := p.begin(ctx, earliest(group))
+			d, end, err := p.begin(ctx, earliest(group))
 			if err != nil {
 				for i := range group {
 					done(first+i, driver.Grant{}, err)
@@ -64,7 +64,7 @@ func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(i
 			for i, c := range group {
 				holds[i] = holdOf(c)
 			}
-			r.extendAll(group, holds, func(i int, g driver.Grant, err error) { done(first+i, g, err) })
+			d.extendAll(group, holds, func(i int, g driver.Grant, err error) { done(first+i, g, err) })
 		})
 	}
 	all.Wait()
@@ -77,32 +77,34 @@ func earliest(cs []driver.Claim) (due time.Time) {
 
 // extendAll renews the leases at the same time, and then reads all holders' keys in one step. The answer also proves
 // that the renewals count: see lease.counts.
-func (r request) extendAll(cs []driver.Claim, holds []hold, done func(int, driver.Grant, error)) {
+func (d dialog) extendAll(cs []driver.Claim, holds []hold, done func(int, driver.Grant, error)) {
 	errs := make([]error, len(cs))
 	reads := make([]clientv3.Op, len(cs))
 	var all sync.WaitGroup
 	for i, c := range cs {
 		reads[i] = keysOf(c.Key).get()
-		all.Go(func() { holds[i].lease, errs[i] = r.renew(holds[i].lease) })
+		all.Go(func() { holds[i].lease, errs[i] = d.renewed(holds[i].lease) })
 	}
 	all.Wait()
-	resp, err := r.txn(nil, reads, nil)
+	resp, err := d.read(reads)
 	for i, c := range cs {
-		gone := errors.Is(errs[i], rpctypes.ErrLeaseNotFound)
+		ended := errors.Is(errs[i], rpctypes.ErrLeaseNotFound)
 		switch {
 		case err != nil:
 			done(i, driver.Grant{}, err)
 			continue
-		case errs[i] != nil && !gone:
-			done(i, driver.Grant{}, r.wrap(errs[i]))
+		case errs[i] != nil && !ended:
+			done(i, driver.Grant{}, d.wrap(errs[i]))
 			continue
 		}
 		h, found := holds[i], kvs(resp, i)
 		switch {
-		case gone, len(found) == 0, found[0].ModRevision != h.rev:
-			done(i, driver.Grant{}, r.lost(c, keysOf(c.Key), found))
+		case len(found) == 0, found[0].ModRevision != h.rev:
+			done(i, driver.Grant{}, d.lost(c, keysOf(c.Key), found))
+		case ended: // the key ends with it, in a moment
+			done(i, driver.Grant{}, &strategy.LostError{Name: c.Name})
 		case !h.lease.counts(resp.Header.RaftTerm):
-			done(i, driver.Grant{}, r.failed(strategy.ErrUnknown, errLeader))
+			done(i, driver.Grant{}, d.failed(strategy.ErrUnknown, errLeader))
 		default:
 			done(i, driver.Grant{Start: h.lease.start, TTL: h.lease.ttl, State: h}, nil)
 		}

@@ -74,14 +74,14 @@ func pass(ctx context.Context, gate conformance.Gate, request string, ask func()
 		return ask() // it does not leave
 	}
 	var mu sync.Mutex
-	left, gone := false, false // the request; its caller
+	left, abandoned := false, false // the request; its caller
 	answered, passed := make(chan struct{}), make(chan struct{})
 	var err error
 	go func() {
 		defer close(passed)
 		gate(request[strings.LastIndex(request, "/")+1:], func() {
 			mu.Lock()
-			again, tooLate := left, gone
+			again, tooLate := left, abandoned
 			left = true
 			mu.Unlock()
 			switch {
@@ -101,19 +101,19 @@ func pass(ctx context.Context, gate conformance.Gate, request string, ask func()
 	case <-ctx.Done():
 	}
 	mu.Lock()
-	gone = !left
+	abandoned = !left
 	mu.Unlock()
-	if !gone {
+	if !abandoned {
 		<-answered // soon: ctx has ended, if the gate has not returned
 	}
 	select {
 	case <-passed:
 	default:
-		if err == nil || gone {
+		if err == nil || abandoned {
 			return status.FromContextError(ctx.Err()).Err() // the reply is lost
 		}
 	}
-	if gone {
+	if abandoned {
 		return status.Error(codes.Unavailable, "the gate did not let it pass")
 	}
 	return err

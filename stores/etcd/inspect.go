@@ -11,13 +11,13 @@ import (
 
 // Inspect reads the holder and the queue in one step, and then how long the holder's lease lasts.
 func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return strategy.Info{}, err
 	}
 	defer end()
 	k := keysOf(c.Key)
-	resp, err := r.txn(nil, []clientv3.Op{k.get(), k.getQueue()}, nil)
+	resp, err := d.read([]clientv3.Op{k.get(), k.getQueue()})
 	if err != nil {
 		return strategy.Info{}, err
 	}
@@ -30,8 +30,8 @@ func (p *protocol) Inspect(ctx context.Context, c driver.Claim) (strategy.Info, 
 	}
 	h, ok := holderOf(kvs(resp, 0)[0])
 	if !ok {
-		return strategy.Info{}, r.notLock(k)
+		return strategy.Info{}, d.notLock(k)
 	}
-	info.Held, info.Token, info.Fence, info.TTL = true, h.token, h.fence, r.remaining(h.lease)
+	info.Held, info.Token, info.Fence, info.TTL = true, h.token, h.fence, d.remaining(h.lease)
 	return info, nil
 }

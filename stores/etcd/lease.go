@@ -26,7 +26,7 @@ func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
 
 // counts reports whether the leader that renewed l is still the leader in an answer of this term, which was asked for after the
 // renewal was answered. A leader that was deposed, and does not know it yet, may renew a lease, and nobody else learns of that. (etcd
-// 3.4.29 and 3.5.11 ask the other members first.) But its successor begins its term with an entry, so whoever reads or
+// 3.4.31 and 3.5.13 ask the other members first.) But its successor begins its term with an entry, so whoever reads or
 // writes afterwards gets an answer of the new term.
 func (l lease) counts(term uint64) bool { return l.term == 0 || l.term == term }
 
@@ -35,45 +35,60 @@ func secondsOf(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) /
 
 // lease returns a lease for a hold or a place: one that is idle, or a new one. A new one costs an entry in etcd's log,
 // as a write does; an idle one at most a message to the leader.
-func (r request) lease(ttl time.Duration) (lease, error) {
+func (d dialog) lease(ttl time.Duration) (lease, error) {
 	seconds := secondsOf(ttl)
 	for {
-		l, ok := r.p.idle.take(seconds)
+		l, ok := d.p.idle.take(seconds)
 		if !ok {
-			return r.grant(seconds)
+			return d.grant(seconds)
 		}
 		if l.fresh() {
 			return l, nil
 		}
-		renewed, err := r.renew(l)
+		l, err := d.renewed(l)
 		switch {
 		case err == nil:
-			return renewed, nil
+			return l, nil
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			return r.grant(seconds)
+			return d.grant(seconds)
 		default: // nothing hangs on it, and it may have been renewed
-			r.p.idle.add(l)
-			return lease{}, unsent(r.wrap(err))
+			d.p.idle.add(l)
+			return lease{}, unsent(d.wrap(err))
 		}
 	}
 }
 
-func (r request) grant(seconds int64) (lease, error) {
-	start := time.Now()
-	resp, err := r.p.client.Grant(r, seconds)
+func (d dialog) grant(seconds int64) (lease, error) {
+	l := lease{asked: seconds}
+	err := d.twice(func(ctx context.Context) error {
+		l.start = time.Now()
+		resp, err := d.p.client.Grant(ctx, seconds)
+		if err == nil {
+			l.id, l.ttl = resp.ID, time.Duration(resp.TTL)*time.Second
+		}
+		return err
+	})
 	if err != nil {
-		return lease{}, unsent(r.wrap(err))
+		return lease{}, unsent(d.wrap(err))
 	}
-	return lease{id: resp.ID, asked: seconds, ttl: time.Duration(resp.TTL) * time.Second, start: start}, nil
+	return l, nil
 }
 
-// renew starts the TTL again. It asks once. (The client's KeepAliveOnce asks again and again while no member answers, without a
-// pause.) The error is the client's, and ErrLeaseNotFound if the lease has ended.
-func (r request) renew(l lease) (lease, error) {
-	ctx, cancel := context.WithCancel(r) // the stream ends with it
+// renewed is the lease with its TTL started again. The error is the client's, and ErrLeaseNotFound if the lease has ended.
+func (d dialog) renewed(l lease) (_ lease, err error) {
+	err = d.twice(func(ctx context.Context) error {
+		l, err = d.renew(ctx, l)
+		return err
+	})
+	return l, err
+}
+
+// renew asks once. (The client's KeepAliveOnce asks again and again while no member answers, without a pause.)
+func (d dialog) renew(ctx context.Context, l lease) (lease, error) {
+	ctx, cancel := context.WithCancel(ctx) // the stream ends with it
 	defer cancel()
-	l.start = time.Now()
-	stream, err := etcdserverpb.NewLeaseClient(r.p.client.ActiveConnection()).LeaseKeepAlive(ctx)
+	start := time.Now()
+	stream, err := etcdserverpb.NewLeaseClient(d.p.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
 		return l, clientv3.ContextError(ctx, err)
 	}
@@ -87,21 +102,27 @@ func (r request) renew(l lease) (lease, error) {
 	case resp.TTL <= 0:
 		return l, rpctypes.ErrLeaseNotFound
 	}
-	l.ttl, l.term = time.Duration(resp.TTL)*time.Second, resp.Header.GetRaftTerm()
+	l.start, l.ttl, l.term = start, time.Duration(resp.TTL)*time.Second, resp.Header.GetRaftTerm()
 	return l, nil
 }
 
 // revoke ends a lease, and deletes what hangs on it. A request that arrives later and names the lease is refused.
-func (r request) revoke(id clientv3.LeaseID) error {
-	if _, err := r.p.client.Revoke(r, id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return r.wrap(err)
+func (d dialog) revoke(id clientv3.LeaseID) error {
+	err := d.twice(func(ctx context.Context) error {
+		_, err := d.p.client.Revoke(ctx, id)
+		return err
+	})
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return d.wrap(err)
 	}
 	return nil
 }
 
 // remaining is how much of a lease's TTL is left at most; 0: it is over, or nobody said.
-func (r request) remaining(id clientv3.LeaseID) time.Duration {
-	resp, err := r.p.client.TimeToLive(r, id)
+func (d dialog) remaining(id clientv3.LeaseID) time.Duration {
+	ctx, cancel := context.WithTimeout(d, time.Until(d.due)/2) // who asks has an answer already: this must not make it late
+	defer cancel()
+	resp, err := d.p.client.TimeToLive(ctx, id)
 	if err != nil || resp.TTL < 0 {
 		return 0
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"strings"
 	"time"
@@ -17,55 +18,90 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// A request is a call of the protocol, which may ask etcd several times. Its context ends at due. A member that has no leader
+// A dialog is a call of the protocol, which may ask etcd several times. Its context ends at due. A member that has no leader
 // refuses it at once, and does not let it wait.
-type request struct {
+type dialog struct {
 	p *protocol
 	context.Context
 	due time.Time
 }
 
-// begin makes a request, unless its time is over: then nothing is sent.
-func (p *protocol) begin(ctx context.Context, due time.Time) (r request, end func(), err error) {
-	r = request{p, ctx, due}
+// begin makes a dialog, unless its time is over: then nothing is sent.
+func (p *protocol) begin(ctx context.Context, due time.Time) (d dialog, end func(), err error) {
+	d = dialog{p, ctx, due}
 	switch {
 	case p.fault != nil:
-		return r, nil, p.fault
+		return d, nil, p.fault
 	case timeup.Over(ctx) || !due.IsZero() && !time.Now().Before(due):
-		return r, nil, r.failed(strategy.ErrUnsent, nil)
+		return d, nil, d.failed(strategy.ErrUnsent, nil)
 	case due.IsZero():
-		r.due = time.Now().Add(24 * time.Hour)
+		d.due = time.Now().Add(24 * time.Hour)
 	}
-	r.Context, end = context.WithDeadline(clientv3.WithRequireLeader(ctx), r.due)
-	return r, end, nil
+	d.Context, end = context.WithDeadline(clientv3.WithRequireLeader(ctx), d.due)
+	return d, end, nil
 }
 
-// txn makes a transaction: one step, for all members.
-func (r request) txn(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	commit := func() (*clientv3.TxnResponse, error) {
-		return r.p.client.Txn(r).If(conditions...).Then(then...).Else(otherwise...).Commit()
+// txn makes a transaction that writes: one step, for all members. It is sent once, as a second one could take effect after
+// what comes next.
+func (d dialog) txn(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	if d.p.silent.Swap(false) && rand.N(2) == 0 {
+		d.read(nil) // see silent; its answer does not matter
 	}
-	resp, err := commit()
-	if errors.Is(err, rpctypes.ErrNoLeader) { // this member has not taken it in: another may have a leader
-		resp, err = commit()
+	resp, err := d.commit(d, conditions, then, otherwise)
+	if errors.Is(err, context.DeadlineExceeded) {
+		d.p.silent.Store(true)
 	}
 	if err != nil {
-		return nil, r.wrap(err)
+		return nil, d.wrap(err)
 	}
 	return resp, nil
 }
 
+// read makes a transaction that only reads.
+func (d dialog) read(ops []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	err = d.twice(func(ctx context.Context) error {
+		resp, err = d.commit(ctx, nil, ops, nil)
+		return err
+	})
+	if err != nil {
+		return nil, d.wrap(err)
+	}
+	return resp, nil
+}
+
+func (d dialog) commit(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	for range 2 {
+		resp, err = d.p.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+		if !errors.Is(err, rpctypes.ErrNoLeader) { // this member has not taken it in, and another may have a leader
+			break
+		}
+	}
+	return resp, err
+}
+
+// twice asks what may be asked again: a second time when half of the time is over, because then the member may be silent. The client
+// asks the members in turn.
+func (d dialog) twice(ask func(ctx context.Context) error) error {
+	half, cancel := context.WithTimeout(d, time.Until(d.due)/2)
+	defer cancel()
+	err := ask(half)
+	if err == nil || half.Err() == nil || timeup.Over(d) {
+		return err
+	}
+	return ask(d)
+}
+
 // wrap says what became of a request that ended with an error.
-func (r request) wrap(err error) error {
+func (d dialog) wrap(err error) error {
 	kind := strategy.ErrUnknown
 	if refused(err) {
 		kind = strategy.ErrRefused
 	}
-	return r.failed(kind, err)
+	return d.failed(kind, err)
 }
 
-func (r request) failed(kind, err error) error {
-	why := timeup.Why(r.Context, r.due)
+func (d dialog) failed(kind, err error) error {
+	why := timeup.Why(d.Context, d.due)
 	switch {
 	case kind == strategy.ErrRefused:
 		err = advise(err)
@@ -74,7 +110,7 @@ func (r request) failed(kind, err error) error {
 	case why != nil:
 		err = why
 	}
-	return &strategy.ServerError{Node: r.p.name(), Kind: kind, Err: err}
+	return &strategy.ServerError{Node: d.p.name(), Kind: kind, Err: err}
 }
 
 // unsent is the error of a call that failed before it asked for the lock itself: of the lock nothing has changed. A lease that
@@ -135,17 +171,17 @@ func shown(endpoint string) string {
 }
 
 // notLock is the refusal of a key that has something else.
-func (r request) notLock(k keys) error {
-	return r.failed(strategy.ErrRefused, fmt.Errorf("the key %q is not a lock of this package: it has another value, or no lease", k.holder))
+func (d dialog) notLock(k keys) error {
+	return d.failed(strategy.ErrRefused, fmt.Errorf("the key %q is not a lock of this package: it has another value, or no lease", k.holder))
 }
 
 // lost is how a hold has ended, if kvs are what the holder's key has now.
-func (r request) lost(c driver.Claim, k keys, kvs []*mvccpb.KeyValue) error {
+func (d dialog) lost(c driver.Claim, k keys, kvs []*mvccpb.KeyValue) error {
 	lost := &strategy.LostError{Name: c.Name}
 	if len(kvs) > 0 {
 		h, ok := holderOf(kvs[0])
 		if !ok {
-			return r.notLock(k)
+			return d.notLock(k)
 		}
 		lost.Holder = h.token
 	}

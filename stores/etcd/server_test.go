@@ -2,10 +2,15 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -30,9 +36,12 @@ func endpoints(t testing.TB) []string {
 	return strings.Split(list, ",")
 }
 
+// quiet is for clients: they tell of each request that a test loses.
+var quiet = zap.NewNop()
+
 // connect makes a client, and does no I/O.
 func connect(endpoints []string, options ...grpc.DialOption) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialOptions: options, Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialOptions: options, Logger: quiet})
 }
 
 // clientOf is a client that ends with the test.
@@ -107,4 +116,84 @@ func strategyOf(t testing.TB, c *clientv3.Client, o strategy.Options) strategy.S
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// etcdVar names the program of which tests start servers of their own.
+const etcdVar = "ETCD_BINARY"
+
+// A member is an etcd of a test's own.
+type member struct {
+	process  *exec.Cmd
+	endpoint string
+}
+
+// startCluster starts members on loopback addresses, which end with the test. Without the program the test is skipped.
+func startCluster(t testing.TB, n int, args ...string) (members []*member, endpoints []string) {
+	t.Helper()
+	program, err := exec.LookPath(cmp.Or(os.Getenv(etcdVar), "etcd"))
+	if err != nil {
+		t.Skipf("no etcd to start: %v; %s may name it", err, etcdVar)
+	}
+	var peers, initial []string
+	for i := range n {
+		peers = append(peers, "http://"+freeAddr(t))
+		endpoints = append(endpoints, freeAddr(t))
+		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
+	}
+	for i := range n {
+		cmd := exec.Command(program, append([]string{
+			"--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(),
+			"--listen-client-urls", "http://" + endpoints[i], "--advertise-client-urls", "http://" + endpoints[i],
+			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(initial, ","),
+			"--log-level", "error", "--unsafe-no-fsync",
+		}, args...)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		m := &member{cmd, endpoints[i]}
+		t.Cleanup(m.kill)
+		members = append(members, m)
+	}
+	c := clientOf(t, endpoints)
+	verdict.Eventually(t, "the servers answer", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Get(ctx, "anything")
+		return err == nil
+	})
+	return members, endpoints
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (m *member) kill() {
+	m.process.Process.Kill()
+	m.process.Wait()
+}
+
+func (m *member) signal(s syscall.Signal) { m.process.Process.Signal(s) }
+
+// leader is the member that leads now.
+func leader(t testing.TB, members []*member) (found *member) {
+	t.Helper()
+	verdict.Eventually(t, "there is a leader", func() bool {
+		for _, m := range members {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			s, err := clientOf(t, []string{m.endpoint}).Status(ctx, m.endpoint)
+			cancel()
+			if err == nil && s.Leader == s.Header.MemberId {
+				found = m
+			}
+		}
+		return found != nil
+	})
+	return found
 }

@@ -3,11 +3,13 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/strategy"
@@ -35,8 +37,8 @@ type place struct {
 
 type lineKey struct{ key, line string }
 
-// A line is a wait line that listens.
-type line struct {
+// A listening is what goes on for a wait line that listens.
+type listening struct {
 	ctx    context.Context // ends with the subscription
 	all    sync.WaitGroup  // what goes on for it
 	hear   func(driver.Notification)
@@ -45,7 +47,7 @@ type line struct {
 }
 
 // notify sends a notification. A zero one is the last.
-func (ln *line) notify(n driver.Notification) {
+func (ln *listening) notify(n driver.Notification) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.broken || ln.ctx.Err() != nil {
@@ -67,7 +69,7 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 	}
 	end()
 	life, cancel := context.WithCancel(context.Background())
-	key, ln := lineKey{c.Key, c.Line}, &line{ctx: life, hear: fn}
+	key, ln := lineKey{c.Key, c.Line}, &listening{ctx: life, hear: fn}
 	p.mu.Lock()
 	p.lines[key] = ln
 	p.mu.Unlock()
@@ -84,28 +86,28 @@ func (p *protocol) Watch(ctx context.Context, c driver.Claim, fn func(driver.Not
 
 // place is the place of a claim, which the caller's transaction takes if it is not there. A claim that would not hear of its turn
 // gets none, but keeps what it has.
-func (r request) place(c driver.Claim) (placed, error) {
+func (d dialog) place(c driver.Claim) (placed, error) {
 	if c.Line == "" {
 		return placed{}, nil
 	}
-	r.p.mu.Lock()
-	there, listens := r.p.places[c.Token], r.p.lines[lineKey{c.Key, c.Line}] != nil
+	d.p.mu.Lock()
+	there, listens := d.p.places[c.Token], d.p.lines[lineKey{c.Key, c.Line}] != nil
 	var pl placed
 	if there != nil {
 		pl = there.placed
 	}
-	r.p.mu.Unlock()
+	d.p.mu.Unlock()
 	if pl.lease.id != 0 || !listens {
 		return pl, nil
 	}
-	l, err := r.lease(min(c.TTL, mostPlaceTTL))
+	l, err := d.lease(min(c.TTL, mostPlaceTTL))
 	if err != nil {
 		return placed{}, err
 	}
 	pl = placed{key: keysOf(c.Key).queue + c.Token, lease: l}
-	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	r.p.places[c.Token] = &place{placed: pl, unfollow: func() {}}
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	d.p.places[c.Token] = &place{placed: pl, unfollow: func() {}}
 	return pl, nil
 }
 
@@ -184,7 +186,7 @@ func (p *protocol) follow(c driver.Claim, before string, rev int64) {
 
 // awaitTurn notifies the line when its claim has reason to ask. As long as somebody else is before it in the queue, the turn is
 // not the claim's.
-func (p *protocol) awaitTurn(ctx context.Context, ln *line, c driver.Claim, at placed, before string, rev int64) {
+func (p *protocol) awaitTurn(ctx context.Context, ln *listening, c driver.Claim, at placed, before string, rev int64) {
 	k := keysOf(c.Key)
 	for before != "" {
 		err := p.awaitEnd(ctx, before, rev)
@@ -207,7 +209,7 @@ func (p *protocol) awaitTurn(ctx context.Context, ln *line, c driver.Claim, at p
 
 // awaitEnd returns nil when the key has been deleted after this revision.
 func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	ctx, cancel := context.WithCancel(p.watching(ctx))
 	defer cancel()
 	for resp := range p.client.Watch(ctx, key, clientv3.WithRev(rev+1), clientv3.WithFilterPut()) {
 		switch err := resp.Err(); {
@@ -220,17 +222,23 @@ func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
 	return errors.New("the watch has ended")
 }
 
+// watching is a context for a watch. It ends when its member has no leader. All watches share a stream, so also its fate: where a
+// renewal fails, the member of the stream may be silent, too, and those who then watch again do so on another stream.
+func (p *protocol) watching(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "locks-stream", strconv.FormatInt(p.stream.Load(), 10))
+}
+
 // before reads whose end the claim at a place awaits now, and in which revision. Empty: it is to ask.
 func (p *protocol) before(ctx context.Context, k keys, at placed) (key string, rev int64) {
-	r, end, err := p.begin(ctx, time.Now().Add(at.lease.ttl/3))
+	d, end, err := p.begin(ctx, time.Now().Add(at.lease.ttl/3))
 	if err != nil {
 		return "", 0
 	}
 	defer end()
-	resp, err := r.txn(nil, []clientv3.Op{
+	resp, err := d.read([]clientv3.Op{
 		clientv3.OpGet(at.key), k.get(), clientv3.OpGet(k.queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(at.rev-1),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(1)),
-	}, nil)
+	})
 	switch {
 	case err != nil, len(kvs(resp, 0)) == 0:
 		return "", 0
@@ -242,10 +250,12 @@ func (p *protocol) before(ctx context.Context, k keys, at placed) (key string, r
 	return "", 0
 }
 
-// keepPlace renews the lease of a place. If that has ended, the claim is to ask, for another place.
-func (p *protocol) keepPlace(ctx context.Context, ln *line, token string, l lease) {
-	for wait := time.Until(l.start.Add(l.ttl / 3)); ; {
-		timer := time.NewTimer(wait)
+// keepPlace renews the lease of a place. If that has ended, the claim is to ask, for another place. If no answer comes, the watch may
+// hear nothing either: then the subscription ends, and the line listens and asks again.
+func (p *protocol) keepPlace(ctx context.Context, ln *listening, token string, l lease) {
+	for {
+		stream := p.stream.Load()
+		timer := time.NewTimer(time.Until(l.start.Add(l.ttl / 3)))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -257,28 +267,27 @@ func (p *protocol) keepPlace(ctx context.Context, ln *line, token string, l leas
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			l, wait = renewed, renewed.ttl/3
+			l = renewed
 			p.renewed(token, l)
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			p.renewed(token, lease{})
 			ln.notify(driver.Notification{Token: token})
 			return
-		case l.ended(): // nor is it likely that the watch hears anything
+		default:
+			p.stream.CompareAndSwap(stream, stream+1)
 			ln.notify(driver.Notification{})
 			return
-		default:
-			wait = l.ttl / 10
 		}
 	}
 }
 
 func (p *protocol) keepAlive(ctx context.Context, l lease) (lease, error) {
-	r, end, err := p.begin(ctx, time.Now().Add(l.ttl/3))
+	d, end, err := p.begin(ctx, time.Now().Add(l.ttl/3))
 	if err != nil {
 		return l, err
 	}
 	defer end()
-	return r.renew(l)
+	return d.renew(d, l)
 }
 
 // renewed takes in the lease of a place; a zero one: it has ended.
@@ -295,13 +304,13 @@ func (p *protocol) renewed(token string, l lease) {
 // watchHolder notifies of each hold that ends: by a release or an expiry, which delete the key, or because another hold takes its
 // place.
 func (p *protocol) watchHolder(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (stop func(), err error) {
-	r, end, err := p.begin(ctx, c.Due)
+	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	life, cancel := context.WithCancel(context.Background())
-	ln := &line{ctx: life, hear: fn}
+	ln := &listening{ctx: life, hear: fn}
 	confirmed := make(chan error, 1)
 	ln.all.Go(func() {
 		began := false
@@ -321,10 +330,10 @@ func (p *protocol) watchHolder(ctx context.Context, c driver.Claim, fn func(driv
 	select {
 	case err = <-confirmed:
 		if err != nil {
-			err = r.wrap(err)
+			err = d.wrap(err)
 		}
-	case <-r.Done():
-		err = r.failed(strategy.ErrUnknown, r.Err())
+	case <-d.Done():
+		err = d.failed(strategy.ErrUnknown, d.Err())
 	}
 	if err != nil {
 		stop()
@@ -334,8 +343,8 @@ func (p *protocol) watchHolder(ctx context.Context, c driver.Claim, fn func(driv
 }
 
 // holds notifies of each hold that ends until it cannot any more. It calls begun when it would not miss any.
-func (p *protocol) holds(ctx context.Context, key string, ln *line, begun func()) error {
-	for resp := range p.client.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithCreatedNotify(), clientv3.WithPrevKV()) {
+func (p *protocol) holds(ctx context.Context, key string, ln *listening, begun func()) error {
+	for resp := range p.client.Watch(p.watching(ctx), key, clientv3.WithCreatedNotify(), clientv3.WithPrevKV()) {
 		if err := resp.Err(); err != nil {
 			return err
 		}
