@@ -50,16 +50,16 @@ func leaderLeaves(t *testing.T, leave func(*member)) {
 		t.Fatal(err)
 	}
 	first, _ := held.Fence()
-	type turn struct {
+	type served struct {
 		who   int
 		lease strategy.Lease
 		err   error
 	}
-	turns := make(chan turn, 2)
+	turns := make(chan served, 2)
 	for i := 1; i < 3; i++ {
 		go func() {
 			lease, err := all[i].NewLock("x").Acquire(t.Context())
-			turns <- turn{i, lease, err}
+			turns <- served{i, lease, err}
 		}()
 		verdict.Eventually(t, "the waiter queues", func() bool {
 			info, err := all[i].Inspect(t.Context(), "x")

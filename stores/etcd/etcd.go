@@ -1,3 +1,111 @@
+// Package etcd is a lock in etcd, for those who have etcd already, or want a lock that a fail-over does not forget. Processes
+// get it in the order in which they asked.
+//
+//	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 2 * time.Second})
+//	locks, err := etcd.New(client, strategy.Options{})
+//
+// # The idea
+//
+// The lock is a key with the holder's token. It hangs on a lease, which is a TTL that etcd counts: when the lease ends, etcd
+// deletes the key. Each step is one transaction, which a majority of the members agrees on before it is answered.
+//
+//  1. Acquire puts the key, if there is no key, and nobody queues. etcd numbers all transactions that write: the number,
+//     the revision, makes the hold's fence.
+//  2. If the lock is held, a process that waits puts a key of its own, below the lock's key. The revisions in which these
+//     keys were created are the order of the queue.
+//  3. Release deletes the key, if it is still that of this hold.
+//  4. Each waiter watches one key: that of the waiter before it, and the first watches the lock's. So a release wakes one
+//     process. It puts the lock's key and deletes its own, in one transaction, if it is the first.
+//
+// # Leases
+//
+// Each hold has a lease of its own, so a hold that nobody renews ends by its own TTL, whatever else its process does. When etcd
+// has confirmed a release, nothing hangs on the lease any more, and it serves the next hold of the process. So a hold costs
+// etcd two writes, as with the mutex of etcd's own client. The lease is renewed for that, by a message to the leader alone, unless
+// that was within the last hundredth of its TTL.
+//
+// After any doubt the lease is revoked, and never used again. That makes an undo certain: a request that arrives later names
+// a lease that is gone, and etcd refuses it.
+//
+// A place in the queue has a lease of its own, too, of at most 5 s (mostPlaceTTL), which the process renews while it waits.
+//
+// # Many callers in one process
+//
+// Contenders of one process stand in a line, and the process has one place in the queue. The holder hands the lock to the
+// next in its line without a request, for at most 2 ms (handOverLimit in package engine), 256 holds ([driver.MaxFences]) and half of
+// the TTL. When that is used up, the release is a Pass: in one transaction it serves the queue, and takes the line's
+// next place.
+//
+// # What it guarantees
+//
+//   - Exclusion: at most one holder at a time, for as long as holders stop at their deadline ([strategy.Lease.Deadline], Lost,
+//     Context). A majority of the members has each grant on disk before it is answered. So no crash of a minority, and no
+//     election, forgets it.
+//   - Ownership: only the holder releases or extends. A late release changes nothing.
+//   - No deadlock: a holder that dies is gone after its TTL, and up to a second: etcd looks for ended leases twice a second.
+//   - Fencing: each hold has a number greater than all before, for as long as etcd keeps its revision: see below.
+//   - Fairness: first come, first served, among processes and among the contenders in each. A process that holds the lock
+//     may serve its own line first, for 2 ms.
+//   - Quiet waiting: a waiter sleeps until it is its turn. A release wakes one process, however many wait. Each process that waits
+//     renews its place each 1.7 s, and asks about once for each TTL of the holder.
+//
+// # When something breaks
+//
+//   - The holder dies: its lease ends, etcd deletes the key, and the first in the queue is awake at that moment.
+//   - A waiter dies, or is paused: its place ends with its lease, after 5 s. The next one sees that, and is before it.
+//   - A reply is lost: nobody knows what etcd did. The engine has the leases revoked, until that is confirmed.
+//   - The leader dies: the others elect one, in a second or two. Requests fail meanwhile. The new leader counts each lease anew, so
+//     no lock ends early. Set Options.OpTimeout and TTL so that a renewal survives that: the defaults do.
+//   - A leader is deposed and does not know it yet: it may still answer a renewal that counts for nobody else. So
+//     each renewal is followed by a read, which only a leader of this term can answer: otherwise the renewal does not count.
+//   - A member is cut off from the others: it refuses all requests at once, and ends watches. The client then asks another.
+//   - A member vanishes, and its connections stay open: without DialKeepAliveTime the client goes on to ask it, in its turn. A
+//     waiter notices that when the renewal of its place gets no answer, and listens at another member.
+//   - Most members are down: nobody gets a lock, and holders lose theirs at the deadline.
+//   - etcd compacts revisions that a watch still needs: the watch ends, and the waiter asks again.
+//   - etcd is full (the alarm NOSPACE), or refuses a user: the error says so. Releases and renewals work while it is full.
+//
+// # What it does not guarantee
+//
+// A paused holder does not notice its deadline: give [strategy.Lease.Fence] to the store that the lock protects.
+//
+// etcd before 3.4.31 and 3.5.13 has a fault: a leader that was paused, and was deposed meanwhile, may end leases that its successor
+// has renewed. Then the lock is granted again before its holder's deadline. The fence still rises.
+//
+// The revision goes back if etcd is restored from a snapshot, or is set up anew. Restore it with etcdutl's --bump-revision and
+// --mark-compacted, or fences repeat.
+//
+// # TTL
+//
+// etcd counts whole seconds, so [strategy.Options].TTL is whole seconds: New refuses others. The servers have a least TTL, which is one and
+// a half times --election-timeout, rounded up: 2 s by default. A shorter one lasts as long as that; [strategy.Lease.Deadline] says so,
+// and Check says what to set. Options.FenceTTL has no meaning: a fence takes no space. Options.Acks is refused: a majority
+// has confirmed each grant anyway.
+//
+// # When
+//
+// Take it if etcd is there, and the lock guards what must not be done twice, hundreds of times a second at most. It
+// costs two writes to the disks of a majority for each hold, or each 2 ms of a line. Take package fairqueue if thousands of
+// locks a second matter more. Do not put other locks into the etcd of a Kubernetes cluster.
+//
+// Each write is a revision that etcd keeps until it is compacted: start it with --auto-compaction-mode and
+// --auto-compaction-retention, or it fills.
+//
+// # In etcd
+//
+//	lock:{name}                  the holder: how many fences it has reserved, a space, its token
+//	lock:{name}//queue/<token>   a place in the queue, empty
+//
+// The fence of a hold is the revision of its grant times 256, and the holds that follow in the same process have the next
+// numbers. So etcdctl get lock:{name} -w fields shows the fence of the grant as ModRevision * 256. A name with two slashes in
+// a row, or a slash and then a %, has a % between them in the key.
+//
+// A user needs readwrite on all keys that begin with those of its locks, such as lock:{.
+//
+// etcd 3.4 or later. The client may be one of package namespace. [strategy.Info].TTL is rounded up to seconds.
+//
+// Source: the queue is that of package concurrency of etcd's client, which is the lock of ZooKeeper's recipes. There the
+// place in the queue is the hold, too, so all holds of a process end with its session.
 package etcd
 
 import (
@@ -25,7 +133,7 @@ func New(client *clientv3.Client, o strategy.Options) (strategy.Strategy, error)
 
 // On returns the algorithm alone, for authors of decorators and for tests.
 func On(client *clientv3.Client) driver.Protocol {
-	p := &protocol{client: client, idle: pool{idle: map[int64][]lease{}}, places: map[string]*place{}, lines: map[lineKey]*listening{}}
+	p := &protocol{client: client, places: map[string]*place{}, lines: map[lineKey]*listening{}}
 	switch {
 	case client == nil:
 		p.fault = errors.New("locks: the etcd client is nil: allowed is what clientv3.New returns")
@@ -119,8 +227,9 @@ func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
 	}
 	resp, err := d.txn(conditions, then, otherwise)
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // which of the two has ended, nobody said
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // which of the two has ended before its time, nobody said
 		d.p.leave(c.Token)
+		d.p.idle.drop()
 		return driver.Grant{}, errAgain
 	case errors.Is(err, strategy.ErrUnknown):
 		return driver.Grant{State: hold{lease: l}}, err // the engine undoes it

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
 	"google.golang.org/grpc"
 
 	"github.com/lockstrategies/locks/driver"
@@ -197,7 +199,7 @@ func TestLeaseServesAgain(t *testing.T) {
 	if n := len(p.idle.idle[60]); n != 2 {
 		t.Errorf("%d leases are idle, want 2: that of the holder, and that of who was refused", n)
 	}
-	for _, l := range p.idle.idle[60] { // they end, and nobody says so
+	for _, l := range slices.Clone(p.idle.idle[60]) { // they end, and nobody says so
 		if _, err := c.Revoke(t.Context(), l.id); err != nil {
 			t.Fatal(err)
 		}
@@ -533,4 +535,29 @@ func TestInspectFence(t *testing.T) {
 	if err != nil || info.Fence != held.Grant.Fence+15 || info.Token != "first" {
 		t.Errorf("Inspect() = fence %d, token %q, %v, want %d of first", info.Fence, info.Token, err, held.Grant.Fence+15)
 	}
+}
+
+// TestNamespace: a client of etcd's package namespace puts its prefix before all keys.
+func TestNamespace(t *testing.T) {
+	t.Parallel()
+	name := keyOf(t)
+	inside := func() *clientv3.Client {
+		c := clientOf(t, endpoints(t))
+		c.KV, c.Watcher = namespace.NewKV(c.KV, name+"/"), namespace.NewWatcher(c.Watcher, name+"/")
+		return c
+	}
+	a, b := strategyOf(t, inside(), ample), strategyOf(t, inside(), ample)
+	lease, err := a.NewLock("x").TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := queues(t, b, "x", 1)
+	outside := clientOf(t, endpoints(t))
+	if resp, err := outside.Get(t.Context(), name+"/lock:{x}", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != 2 {
+		t.Errorf("%d keys lie in the namespace, %v, want the holder's and the waiter's", len(resp.Kvs), err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "B has the lock", done)
 }

@@ -145,7 +145,11 @@ func (p *pool) take(seconds int64) (l lease, ok bool) {
 		l, all = all[len(all)-1], all[:len(all)-1]
 		ok = !l.ended()
 	}
-	p.idle[seconds] = all
+	if ok {
+		p.idle[seconds] = all
+	} else {
+		delete(p.idle, seconds)
+	}
 	return l, ok
 }
 
@@ -153,11 +157,21 @@ func (p *pool) take(seconds int64) (l lease, ok bool) {
 func (p *pool) add(l lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.idle == nil {
+		p.idle = map[int64][]lease{}
+	}
 	all := p.idle[l.asked]
 	for len(all) > 0 && all[0].ended() {
 		all = all[1:]
 	}
 	p.idle[l.asked] = append(all, l)
+}
+
+// drop forgets all leases: one of them had ended before its time.
+func (p *pool) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = nil
 }
 
 // ended reports whether the whole TTL has passed.
