@@ -3,7 +3,9 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -75,15 +78,61 @@ func contend(b *testing.B, all []locker) {
 	wg.Wait()
 }
 
-// BenchmarkPair acquires and releases without rivals; BenchmarkCrowd among 64 of one process; BenchmarkTurns among two processes,
-// each of which wants the lock again and again.
-func BenchmarkPair(b *testing.B)  { benchmark(b, 1, 1) }
+// BenchmarkPair acquires and releases without rivals, in turn with the mutex: so both meet the same server and machine. The metrics
+// are medians.
+func BenchmarkPair(b *testing.B) {
+	pairs := map[string]locker{}
+	for _, mutex := range []bool{false, true} {
+		pairs[nameOf[mutex]] = several(b, fmt.Sprint("benchmark ", nameOf[mutex], time.Now().UnixNano()), 1, mutex)[0]
+	}
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		for name, l := range pairs {
+			began := time.Now()
+			if err := errors.Join(l.lock(), l.unlock()); err != nil {
+				b.Fatal(err)
+			}
+			took[name] = append(took[name], time.Since(began))
+		}
+	}
+	for name, all := range took {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds()), name+"-µs/pair")
+	}
+}
+
+var nameOf = map[bool]string{false: "locks", true: "mutex"}
+
+// BenchmarkCrowd is 64 contenders of one process; BenchmarkTurns two processes, each of which wants the lock again and again.
 func BenchmarkCrowd(b *testing.B) { benchmark(b, 1, 64) }
 func BenchmarkTurns(b *testing.B) { benchmark(b, 2, 1) }
 
+// BenchmarkPairLater is BenchmarkPair by a process that does something else in between, so the idle lease has to be renewed.
+func BenchmarkPairLater(b *testing.B) {
+	p := On(clientOf(b, endpoints(b))).(*protocol)
+	s, err := engine.New(p, strategy.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	l := s.NewLock(fmt.Sprint("benchmark later ", time.Now().UnixNano()))
+	for b.Loop() {
+		lease, err := l.TryAcquire(b.Context())
+		if err == nil {
+			err = lease.Release(b.Context())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		idle, _ := p.idle.take(10)
+		idle.start = idle.start.Add(-time.Second)
+		p.idle.add(idle)
+	}
+}
+
 func benchmark(b *testing.B, processes, each int) {
 	for _, mutex := range []bool{false, true} {
-		name := map[bool]string{false: "locks", true: "mutex"}[mutex]
+		name := nameOf[mutex]
 		b.Run(name, func(b *testing.B) {
 			key := fmt.Sprint("benchmark ", name, time.Now().UnixNano())
 			var all []locker

@@ -324,7 +324,7 @@ func (d dialog) release(c driver.Claim, rev int64) error {
 	return err
 }
 
-// ForceRelease deletes the holder's key, if it has the token. What the holder had hung on its lease is nothing now.
+// ForceRelease deletes the holder's key, if it has the token. The holder's lease then ends by itself.
 func (p *protocol) ForceRelease(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -43,36 +42,47 @@ const mostTogether = 64
 // mostAtOnce is how many such groups are under way at a time.
 const mostAtOnce = 4
 
-// ExtendAll renews each lease, as many as 256 at a time, and looks at 64 holders' keys in one request.
+// ExtendAll renews each lease, as many as 256 at a time, and looks at 64 holders' keys in one request. Holds that are due at different
+// times are no group: one whose deadline is near must not cut the others short.
 func (p *protocol) ExtendAll(ctx context.Context, cs []driver.Claim, done func(int, driver.Grant, error)) {
+	order := make([]int, len(cs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cs[a].Due.Compare(cs[b].Due) })
 	var all sync.WaitGroup
 	slots := make(chan struct{}, mostAtOnce)
-	for first := 0; first < len(cs); first += mostTogether {
-		group := cs[first:min(first+mostTogether, len(cs))]
+	for len(order) > 0 {
+		n := 1
+		for n < min(len(order), mostTogether) && cs[order[n]].Due.Equal(cs[order[0]].Due) {
+			n++
+		}
+		group := order[:n]
+		order = order[n:]
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			d, end, err := p.begin(ctx, earliest(group))
-			if err != nil {
-				for i := range group {
-					done(first+i, driver.Grant{}, err)
-				}
-				return
-			}
-			defer end()
-			holds := make([]hold, len(group))
-			for i, c := range group {
-				holds[i] = holdOf(c)
-			}
-			d.extendAll(group, holds, func(i int, g driver.Grant, err error) { done(first+i, g, err) })
+			p.extendGroup(ctx, cs, group, done)
 		})
 	}
 	all.Wait()
 }
 
-// earliest is when the first of the claims is due.
-func earliest(cs []driver.Claim) (due time.Time) {
-	return slices.MinFunc(cs, func(a, b driver.Claim) int { return a.Due.Compare(b.Due) }).Due
+// extendGroup is ExtendAll for the claims of these numbers.
+func (p *protocol) extendGroup(ctx context.Context, cs []driver.Claim, group []int, done func(int, driver.Grant, error)) {
+	d, end, err := p.begin(ctx, cs[group[0]].Due)
+	if err != nil {
+		for _, i := range group {
+			done(i, driver.Grant{}, err)
+		}
+		return
+	}
+	defer end()
+	claims, holds := make([]driver.Claim, len(group)), make([]hold, len(group))
+	for n, i := range group {
+		claims[n], holds[n] = cs[i], holdOf(cs[i])
+	}
+	d.extendAll(claims, holds, func(n int, g driver.Grant, err error) { done(group[n], g, err) })
 }
 
 // extendAll renews the leases at the same time, and then reads all holders' keys in one step. The answer also proves

@@ -18,7 +18,9 @@ type lease struct {
 	asked int64         // the TTL that was asked for, in seconds
 	ttl   time.Duration // that etcd counts: it has a least one
 	start time.Time     // a moment before etcd began to count it
-	term  uint64        // of the leader that was to count, as far as the member knew that answered; 0: all members count
+
+	renewed bool   // since its grant, which all members know
+	term    uint64 // renewed: that of the leader which did it, as far as the member knew that answered
 }
 
 // fresh reports whether so little of the TTL has passed that the lease need not be renewed before it serves again.
@@ -28,7 +30,7 @@ func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
 // renewal was answered. A leader that was deposed, and does not know it yet, may renew a lease, and nobody else learns of that. (etcd
 // 3.4.31 and 3.5.13 ask the other members first.) But its successor begins its term with an entry, so whoever reads or
 // writes afterwards gets an answer of the new term.
-func (l lease) counts(term uint64) bool { return l.term == 0 || l.term == term }
+func (l lease) counts(term uint64) bool { return !l.renewed || l.term == term }
 
 // secondsOf is a TTL as etcd counts it. (Validate refuses others; a renewal may ask for less, at the end of a maximum hold.)
 func secondsOf(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
@@ -102,7 +104,8 @@ func (d dialog) renew(ctx context.Context, l lease) (lease, error) {
 	case resp.TTL <= 0:
 		return l, rpctypes.ErrLeaseNotFound
 	}
-	l.start, l.ttl, l.term = start, time.Duration(resp.TTL)*time.Second, resp.Header.GetRaftTerm()
+	l.start, l.ttl = start, time.Duration(resp.TTL)*time.Second
+	l.renewed, l.term = true, resp.Header.GetRaftTerm()
 	return l, nil
 }
 
