@@ -250,12 +250,13 @@ func (p *protocol) before(ctx context.Context, k keys, at placed) (key string, r
 	return "", 0
 }
 
-// keepPlace renews the lease of a place. If that has ended, the claim is to ask, for another place. If no answer comes, the watch may
-// hear nothing either: then the subscription ends, and the line listens and asks again.
+// keepPlace renews the lease of a place. If that has ended, the claim is to ask, for another place. If no answer comes for longer than
+// an election takes, the watch may hear nothing either: then the subscription ends, and the line listens and asks again.
 func (p *protocol) keepPlace(ctx context.Context, ln *listening, token string, l lease) {
+	next := l.start.Add(l.ttl / 3)
 	for {
 		stream := p.stream.Load()
-		timer := time.NewTimer(time.Until(l.start.Add(l.ttl / 3)))
+		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -267,22 +268,24 @@ func (p *protocol) keepPlace(ctx context.Context, ln *listening, token string, l
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			l = renewed
+			l, next = renewed, renewed.start.Add(renewed.ttl/3)
 			p.renewed(token, l)
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			p.renewed(token, lease{})
 			ln.notify(driver.Notification{Token: token})
 			return
-		default:
+		case errors.Is(err, context.DeadlineExceeded), l.ended():
 			p.stream.CompareAndSwap(stream, stream+1)
 			ln.notify(driver.Notification{})
 			return
+		default: // a member has answered, or cannot be reached
+			next = time.Now().Add(l.ttl / 10)
 		}
 	}
 }
 
 func (p *protocol) keepAlive(ctx context.Context, l lease) (lease, error) {
-	d, end, err := p.begin(ctx, time.Now().Add(l.ttl/3))
+	d, end, err := p.begin(ctx, time.Now().Add(l.ttl/2))
 	if err != nil {
 		return l, err
 	}
