@@ -96,8 +96,41 @@ func BenchmarkPair(b *testing.B) {
 		}
 	}
 	for name, all := range took {
-		slices.Sort(all)
-		b.ReportMetric(float64(all[len(all)/2].Microseconds()), name+"-µs/pair")
+		reportMedian(b, all, name+"-µs/pair")
+	}
+}
+
+func reportMedian(b *testing.B, all []time.Duration, unit string) {
+	b.Helper()
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds()), unit)
+}
+
+// BenchmarkHandOff is from one process's release to the other's lock, for which it has waited for a while.
+func BenchmarkHandOff(b *testing.B) {
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		for _, mutex := range []bool{false, true} {
+			key := fmt.Sprint("benchmark ", nameOf[mutex], time.Now().UnixNano())
+			first, second := several(b, key, 1, mutex)[0], several(b, key, 1, mutex)[0]
+			if err := first.lock(); err != nil {
+				b.Fatal(err)
+			}
+			got := make(chan error)
+			go func() { got <- second.lock() }()
+			time.Sleep(300 * time.Millisecond)
+			began := time.Now()
+			if err := errors.Join(first.unlock(), <-got); err != nil {
+				b.Fatal(err)
+			}
+			took[nameOf[mutex]] = append(took[nameOf[mutex]], time.Since(began))
+			if err := second.unlock(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for name, all := range took {
+		reportMedian(b, all, name+"-µs/hand-off")
 	}
 }
 

@@ -451,6 +451,11 @@ func (d dialog) pass(c, next driver.Claim, h hold, l lease) (driver.Grant, error
 		}
 		return d.granted(next, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
 	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // one of them has ended before its time: none of them serves again
+		p.leave(next.Token)
+		p.idle.drop()
+		return driver.Grant{}, err
+	}
 	if another {
 		p.idle.add(l)
 	}

@@ -262,6 +262,12 @@ func TestLostLease(t *testing.T) {
 	if _, err := p.Pass(t.Context(), held, claimOf(key, "second")); !errors.Is(err, strategy.ErrLost) {
 		t.Errorf("Pass() = %v, want ErrLost", err)
 	}
+	old := holdOf(held)
+	old.lease.start = old.lease.start.Add(-5 * time.Second) // so that it has to be renewed before it serves again
+	held.Grant.State = old
+	if _, err := p.Pass(t.Context(), held, claimOf(key, "second")); !errors.Is(err, strategy.ErrLost) {
+		t.Errorf("Pass() = %v, want ErrLost", err)
+	}
 	if _, err := p.Extend(t.Context(), held); !errors.Is(err, strategy.ErrLost) {
 		t.Errorf("Extend() = %v, want ErrLost", err)
 	}
