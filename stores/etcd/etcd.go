@@ -21,8 +21,8 @@
 //
 // Each hold has a lease of its own, so a hold that nobody renews ends by its own TTL, whatever else its process does. When etcd
 // has confirmed a release, nothing hangs on the lease any more, and it serves the next hold of the process. So a hold costs
-// etcd two writes, as with the mutex of etcd's own client. The lease is renewed for that, by a message to the leader alone, unless
-// that was within the last hundredth of its TTL.
+// etcd two writes, as with the mutex of etcd's own client. At the same time the lease is renewed, by a message to the leader
+// alone, unless that was within the last hundredth of its TTL.
 //
 // After any doubt the lease is revoked, and never used again. That makes an undo certain: a request that arrives later names
 // a lease that is gone, and etcd refuses it.
@@ -202,13 +202,15 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 var errAgain = errors.New("once more")
 
 func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
-	l, err := d.lease(c.TTL)
+	pl, err := d.place(c)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	pl, err := d.place(c)
+	l, renewed, err := d.lease(c.TTL)
 	if err != nil {
-		d.p.idle.add(l)
+		if pl.rev == 0 {
+			d.p.vacate(c.Token)
+		}
 		return driver.Grant{}, err
 	}
 
@@ -226,6 +228,7 @@ func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
 		otherwise = append([]clientv3.Op{clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id))}, k.get(), k.getQueue())
 	}
 	resp, err := d.txn(conditions, then, otherwise)
+	l = renewed()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // which of the two has ended before its time, nobody said
 		d.p.leave(c.Token)
@@ -365,12 +368,13 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	l, err := d.lease(c.TTL)
+	l, renewed, err := d.lease(c.TTL)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	k := keysOf(c.Key)
 	resp, err := d.txn([]clientv3.Cmp{k.held(old.rev)}, []clientv3.Op{k.put(c, l.id)}, []clientv3.Op{k.get()})
+	l = renewed()
 	switch {
 	case errors.Is(err, strategy.ErrUnknown):
 		return driver.Grant{State: hold{lease: l}}, err
@@ -391,42 +395,29 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 		return driver.Grant{}, err
 	}
 	defer end()
-	h := holdOf(c)
-	l, err := d.leaseAfter(c, h, next)
-	if err != nil {
-		return driver.Grant{}, err
-	}
-	g, err := d.pass(c, next, h, l)
+	g, err := d.pass(c, next, holdOf(c))
 	if claimed, ok := g.State.(hold); ok && err != nil { // the engine knows only the token of a claim that queues
 		p.entangle(next.Token, claimed.lease)
 	}
 	return g, err
 }
 
-// leaseAfter is a lease for the hold that comes after h in the same process: the same one, if it counts as long as next wants.
-func (d dialog) leaseAfter(c driver.Claim, h hold, next driver.Claim) (lease, error) {
-	if h.lease.asked != secondsOf(next.TTL) {
-		return d.lease(next.TTL)
-	}
-	if h.lease.fresh() {
-		return h.lease, nil
-	}
-	l, err := d.renewed(h.lease)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return lease{}, &strategy.LostError{Name: c.Name}
-	}
-	if err != nil {
-		return lease{}, unsent(d.wrap(err))
-	}
-	return l, nil
-}
-
-func (d dialog) pass(c, next driver.Claim, h hold, l lease) (driver.Grant, error) {
-	p, k, another := d.p, keysOf(c.Key), l.id != h.lease.id
+// pass gives the next hold the lease of the last one, if it counts as long as the next one wants.
+func (d dialog) pass(c, next driver.Claim, h hold) (driver.Grant, error) {
+	p, k, another := d.p, keysOf(c.Key), h.lease.asked != secondsOf(next.TTL)
 	pl, err := d.place(next)
 	if err != nil {
-		if another {
-			p.idle.add(l)
+		return driver.Grant{}, err
+	}
+	l, renewed := h.lease, (func() lease)(nil)
+	if another {
+		l, renewed, err = d.lease(next.TTL)
+	} else {
+		renewed = d.renewing(l)
+	}
+	if err != nil {
+		if pl.rev == 0 {
+			p.vacate(next.Token)
 		}
 		return driver.Grant{}, err
 	}
@@ -441,20 +432,20 @@ func (d dialog) pass(c, next driver.Claim, h hold, l lease) (driver.Grant, error
 	release = append(release, k.getQueue())
 	resp, err := d.txn([]clientv3.Cmp{k.held(h.rev), nobody}, take,
 		[]clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.held(h.rev)}, release, []clientv3.Op{k.get()})})
+	l = renewed()
 	switch {
 	case errors.Is(err, strategy.ErrUnknown):
 		return driver.Grant{State: hold{lease: l}}, err
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // one of them has ended before its time: none of them serves again
+		p.leave(next.Token)
+		p.idle.drop()
+		return driver.Grant{}, err
 	case err == nil && resp.Succeeded:
 		p.vacate(next.Token)
 		if another {
 			p.idle.add(h.lease)
 		}
 		return d.granted(next, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
-	}
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // one of them has ended before its time: none of them serves again
-		p.leave(next.Token)
-		p.idle.drop()
-		return driver.Grant{}, err
 	}
 	if another {
 		p.idle.add(l)
@@ -463,7 +454,10 @@ func (d dialog) pass(c, next driver.Claim, h hold, l lease) (driver.Grant, error
 		nested := resp.Responses[0].GetResponseTxn()
 		answer := nested.Responses[len(nested.Responses)-1].GetResponseRange().Kvs
 		if nested.Succeeded {
-			p.idle.add(h.lease)
+			if another {
+				l = h.lease
+			}
+			p.idle.add(l)
 			return d.passed(next, k, pl, resp.Header.Revision, answer)
 		}
 		err = d.lost(c, k, answer)

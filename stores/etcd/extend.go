@@ -93,7 +93,7 @@ func (d dialog) extendAll(cs []driver.Claim, holds []hold, done func(int, driver
 	var all sync.WaitGroup
 	for i, c := range cs {
 		reads[i] = keysOf(c.Key).get()
-		all.Go(func() { holds[i].lease, errs[i] = d.renewed(holds[i].lease) })
+		all.Go(func() { holds[i].lease, errs[i] = d.renewTwice(holds[i].lease) })
 	}
 	all.Wait()
 	resp, err := d.read(reads)

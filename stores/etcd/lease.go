@@ -26,38 +26,46 @@ type lease struct {
 // fresh reports whether so little of the TTL has passed that the lease need not be renewed before it serves again.
 func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
 
-// counts reports whether the leader that renewed l is still the leader in an answer of this term, which was asked for after the
-// renewal was answered. A leader that was deposed, and does not know it yet, may renew a lease, and nobody else learns of that. (etcd
-// 3.4.31 and 3.5.13 ask the other members first.) But its successor begins its term with an entry, so whoever reads or
-// writes afterwards gets an answer of the new term.
+// counts reports whether the leader that renewed l was the leader at the time of an answer of this term, which was asked for at the
+// same time, or later. Otherwise it may have been a leader that was deposed, and did not know it yet: nobody else learns of its
+// renewals. (etcd 3.4.31 and 3.5.13 ask the other members first.) But its successor begins its term with an entry in the
+// log, so whoever reads or writes afterwards gets an answer of the new term. And a leader that is elected
+// after the answer counts the whole TTL from then on.
 func (l lease) counts(term uint64) bool { return !l.renewed || l.term == term }
 
 // secondsOf is a TTL as etcd counts it. (Validate refuses others; a renewal may ask for less, at the end of a maximum hold.)
 func secondsOf(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 
 // lease returns a lease for a hold or a place: one that is idle, or a new one. A new one costs an entry in etcd's log,
-// as a write does; an idle one at most a message to the leader.
-func (d dialog) lease(ttl time.Duration) (lease, error) {
-	seconds := secondsOf(ttl)
-	for {
-		l, ok := d.p.idle.take(seconds)
-		if !ok {
-			return d.grant(seconds)
-		}
-		if l.fresh() {
-			return l, nil
-		}
-		l, err := d.renewed(l)
-		switch {
-		case err == nil:
-			return l, nil
-		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			return d.grant(seconds)
-		default: // nothing hangs on it, and it may have been renewed
-			d.p.idle.add(l)
-			return lease{}, unsent(d.wrap(err))
-		}
+// as a write does. One that was idle for long is renewed, by a message to the leader alone, while the caller goes on: it has
+// to call renewed when it has its answer.
+func (d dialog) lease(ttl time.Duration) (l lease, renewed func() lease, err error) {
+	if l, ok := d.p.idle.take(secondsOf(ttl)); ok {
+		return l, d.renewing(l), nil
 	}
+	l, err = d.grant(secondsOf(ttl))
+	return l, func() lease { return l }, err
+}
+
+// renewing renews a lease that is not fresh, while the caller goes on. The lease that renewed returns counts for no term if that has
+// failed.
+func (d dialog) renewing(l lease) (renewed func() lease) {
+	if l.fresh() {
+		return func() lease { return l }
+	}
+	start, result := time.Now(), make(chan lease, 1) // before the caller asks: see counts
+	go func() {
+		half, cancel := context.WithTimeout(d, time.Until(d.due)/2)
+		defer cancel()
+		again, err := d.renew(half, l)
+		if err == nil {
+			again.start = start
+		} else {
+			again.renewed, again.term = true, 0
+		}
+		result <- again
+	}()
+	return sync.OnceValue(func() lease { return <-result })
 }
 
 func (d dialog) grant(seconds int64) (lease, error) {
@@ -76,8 +84,8 @@ func (d dialog) grant(seconds int64) (lease, error) {
 	return l, nil
 }
 
-// renewed is the lease with its TTL started again. The error is the client's, and ErrLeaseNotFound if the lease has ended.
-func (d dialog) renewed(l lease) (_ lease, err error) {
+// renewTwice renews a lease. The error is the client's, and ErrLeaseNotFound if the lease has ended.
+func (d dialog) renewTwice(l lease) (_ lease, err error) {
 	err = d.twice(func(ctx context.Context) error {
 		l, err = d.renew(ctx, l)
 		return err

@@ -276,11 +276,12 @@ func TestAdoptRace(t *testing.T) {
 	}
 }
 
-// TestIdleLeaseSurvives: nobody answers the renewal of an idle lease. Of the lock nothing has changed, and the lease is idle again.
-func TestIdleLeaseSurvives(t *testing.T) {
+// TestRenewalUnanswered: an idle lease serves a hold, and nobody answers its renewal. So nobody knows how long the hold lasts.
+func TestRenewalUnanswered(t *testing.T) {
 	t.Parallel()
 	var v valve
-	p, key := On(clientOf(t, endpoints(t), gated(v.pass)...)).(*protocol), keyOf(t)
+	c := clientOf(t, endpoints(t), gated(v.pass)...)
+	p, key := On(c).(*protocol), keyOf(t)
 	if _, err := p.Release(t.Context(), must(t, p, claimOf(key, "first"))); err != nil {
 		t.Fatal(err)
 	}
@@ -288,14 +289,20 @@ func TestIdleLeaseSurvives(t *testing.T) {
 	l.start = l.start.Add(-5 * time.Second)
 	p.idle.add(l)
 	melt := v.holdUp(t, "LeaseKeepAlive")
-	c := claimOf(key, "second")
-	c.Due = time.Now().Add(500 * time.Millisecond)
-	if _, err := p.Acquire(t.Context(), c); !errors.Is(err, strategy.ErrUnsent) {
-		t.Errorf("Acquire() = %v, want ErrUnsent", err)
+	claim := claimOf(key, "second")
+	claim.Due = time.Now().Add(time.Second)
+	g, err := p.Acquire(t.Context(), claim)
+	if !errors.Is(err, strategy.ErrUnknown) {
+		t.Fatalf("Acquire() = %v, want ErrUnknown", err)
 	}
 	melt()
-	if again, ok := p.idle.take(60); !ok || again.id != l.id {
-		t.Error("the lease is not idle any more")
+	claim.Grant, claim.Due = g, time.Now().Add(ample.OpTimeout)
+	if err := p.Undo(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	nothing(t, c, key, "after the undo")
+	if _, ok := p.idle.take(60); ok {
+		t.Error("the lease is idle, want that it is never used again")
 	}
 }
 

@@ -100,11 +100,11 @@ func (d dialog) place(c driver.Claim) (placed, error) {
 	if pl.lease.id != 0 || !listens {
 		return pl, nil
 	}
-	l, err := d.lease(min(c.TTL, mostPlaceTTL))
+	_, renewed, err := d.lease(min(c.TTL, mostPlaceTTL))
 	if err != nil {
 		return placed{}, err
 	}
-	pl = placed{key: keysOf(c.Key).queue + c.Token, lease: l}
+	pl = placed{key: keysOf(c.Key).queue + c.Token, lease: renewed()}
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
 	d.p.places[c.Token] = &place{placed: pl, unfollow: func() {}}
