@@ -189,17 +189,20 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		return driver.Grant{}, err
 	}
 	defer end()
+	return d.again(func() (driver.Grant, error) { return d.acquire(c) })
+}
+
+// errAgain is for an attempt that changed nothing but the place in the queue, and that is to be made once more.
+var errAgain = errors.New("once more")
+
+func (d dialog) again(attempt func() (driver.Grant, error)) (g driver.Grant, err error) {
 	for range 2 {
-		var g driver.Grant
-		if g, err = d.acquire(c); !errors.Is(err, errAgain) {
+		if g, err = attempt(); !errors.Is(err, errAgain) {
 			return g, err
 		}
 	}
 	return driver.Grant{Partial: true}, d.failed(strategy.ErrRefused, errors.New("leases end, or places in the queue get lost, as soon as they are there"))
 }
-
-// errAgain is for an attempt that changed nothing but the place in the queue, and that is to be made once more.
-var errAgain = errors.New("once more")
 
 func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
 	pl, err := d.place(c)
@@ -215,19 +218,7 @@ func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
 	}
 
 	k := keysOf(c.Key)
-	conditions, then := []clientv3.Cmp{k.free()}, []clientv3.Op{k.put(c, l.id)}
-	otherwise := []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))}
-	switch {
-	case pl.rev != 0:
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(pl.key), "=", pl.rev), k.nobodyBefore(pl.rev))
-		then = append(then, clientv3.OpDelete(pl.key))
-	default:
-		conditions = append(conditions, k.nobodyQueues())
-	}
-	if pl.key != "" {
-		otherwise = append([]clientv3.Op{clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id))}, k.get(), k.getQueue())
-	}
-	resp, err := d.txn(conditions, then, otherwise)
+	resp, err := d.txn(k.acquisition(c, l, pl))
 	l = renewed()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // which of the two has ended before its time, nobody said
@@ -247,11 +238,21 @@ func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
 		return d.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
 	}
 	d.p.idle.add(l)
-	answer := resp.Responses
-	if pl.key != "" {
-		answer = answer[1:]
+	return d.held(c, k, pl, resp.Header.Revision, kvs(resp, 0), kvs(resp, 1))
+}
+
+// acquisition is the transaction of Acquire: put the holder's key if the lock is free, and nobody is before the place. Otherwise
+// read the holder and the queue, and take the place, if there is to be one.
+func (k keys) acquisition(c driver.Claim, l lease, pl placed) (conditions []clientv3.Cmp, then, otherwise []clientv3.Op) {
+	conditions, then = []clientv3.Cmp{k.free(), k.nobodyQueues()}, []clientv3.Op{k.put(c, l.id)}
+	if pl.key == "" {
+		return conditions, then, []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))}
 	}
-	return d.held(c, k, pl, resp.Header.Revision, answer[0].GetResponseRange().Kvs, answer[1].GetResponseRange().Kvs)
+	if pl.rev != 0 {
+		conditions = []clientv3.Cmp{k.free(), pl.there(), k.nobodyBefore(pl.rev)}
+		then = append(then, clientv3.OpDelete(pl.key))
+	}
+	return conditions, then, []clientv3.Op{k.get(), pl.put(), k.getQueue()}
 }
 
 // granted is the grant of a hold, whose key was put by an answer of this term.
@@ -364,6 +365,10 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 		return driver.Grant{}, err
 	}
 	defer end()
+	return d.again(func() (driver.Grant, error) { return d.adopt(c, from) })
+}
+
+func (d dialog) adopt(c driver.Claim, from string) (driver.Grant, error) {
 	old, err := d.holder(c, from)
 	if err != nil {
 		return driver.Grant{}, err
@@ -376,13 +381,16 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 	resp, err := d.txn([]clientv3.Cmp{k.held(old.rev)}, []clientv3.Op{k.put(c, l.id)}, []clientv3.Op{k.get()})
 	l = renewed()
 	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it has ended before its time
+		d.p.idle.drop()
+		return driver.Grant{}, errAgain
 	case errors.Is(err, strategy.ErrUnknown):
 		return driver.Grant{State: hold{lease: l}}, err
 	case err == nil && !resp.Succeeded:
 		err = d.lost(c, k, kvs(resp, 0))
 	}
 	if err != nil {
-		p.idle.add(l)
+		d.p.idle.add(l)
 		return driver.Grant{}, err
 	}
 	return d.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
@@ -427,7 +435,7 @@ func (d dialog) pass(c, next driver.Claim, h hold) (driver.Grant, error) {
 	}
 	if pl.key != "" {
 		take = append(take, clientv3.OpDelete(pl.key))
-		release = append(release, clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id)))
+		release = append(release, pl.put())
 	}
 	release = append(release, k.getQueue())
 	resp, err := d.txn([]clientv3.Cmp{k.held(h.rev), nobody}, take,

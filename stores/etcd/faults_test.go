@@ -204,12 +204,22 @@ func TestLeaseServesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var err error
 	held := must(t, p, claimOf(key, "after"))
 	if id := holdOf(held).lease.id; id == first {
 		t.Error("the hold hangs on a lease that has ended")
 	}
 	if _, err := p.Extend(t.Context(), held); err != nil {
 		t.Errorf("Extend() = %v, want nil", err)
+	}
+
+	p.idle.add(lease{id: first, asked: 60, ttl: ample.TTL, start: time.Now()}) // which has ended, as a restored etcd forgets leases
+	adopter := claimOf(key, "adopter")
+	if adopter.Grant, err = p.Adopt(t.Context(), adopter, "after"); err != nil {
+		t.Fatalf("Adopt() = %v, want nil", err)
+	}
+	if _, err := p.Release(t.Context(), adopter); err != nil {
+		t.Errorf("Release() = %v, want nil", err)
 	}
 }
 

@@ -147,14 +147,14 @@ type pool struct {
 	idle map[int64][]lease // the one that became idle last comes last
 }
 
-// take returns the lease that became idle last, of those that have not ended.
+// take returns the lease that became idle last, of those that are not about to end.
 func (p *pool) take(seconds int64) (l lease, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.idle[seconds]
 	for len(all) > 0 && !ok {
 		l, all = all[len(all)-1], all[:len(all)-1]
-		ok = !l.ended()
+		ok = time.Since(l.start) < l.ttl*3/4
 	}
 	if ok {
 		p.idle[seconds] = all

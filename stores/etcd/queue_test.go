@@ -327,12 +327,12 @@ func TestWatchUnanswered(t *testing.T) {
 	}
 }
 
-// TestPool: an idle lease that has ended serves nobody.
+// TestPool: an idle lease that has ended, or is about to, serves nobody.
 func TestPool(t *testing.T) {
 	t.Parallel()
 	var p pool
 	now := time.Now()
-	for i, age := range []time.Duration{20 * time.Second, 5 * time.Second, 10 * time.Second, time.Second} {
+	for i, age := range []time.Duration{20 * time.Second, 5 * time.Second, 8 * time.Second, time.Second} {
 		p.add(lease{id: clientv3.LeaseID(i + 1), asked: 10, ttl: 10 * time.Second, start: now.Add(-age)})
 	}
 	p.add(lease{id: 9, asked: 5, ttl: 10 * time.Second, start: now})

@@ -188,7 +188,15 @@ func (d dialog) lost(c driver.Claim, k keys, kvs []*mvccpb.KeyValue) error {
 	return lost
 }
 
-// kvs are what the i-th operation of a transaction has read.
+// kvs are what the i-th read of a transaction has found.
 func kvs(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
-	return resp.Responses[i].GetResponseRange().Kvs
+	for _, r := range resp.Responses {
+		if found := r.GetResponseRange(); found != nil {
+			if i == 0 {
+				return found.Kvs
+			}
+			i--
+		}
+	}
+	return nil
 }
