@@ -276,8 +276,8 @@ func TestAdoptRace(t *testing.T) {
 	}
 }
 
-// TestRenewalUnanswered: an idle lease serves a hold, and nobody answers its renewal. So nobody knows how long the hold lasts.
-func TestRenewalUnanswered(t *testing.T) {
+// TestRenewalUnconfirmed: an idle lease serves a hold, and nobody answers its renewal. So nobody knows how long the hold lasts.
+func TestRenewalUnconfirmed(t *testing.T) {
 	t.Parallel()
 	var v valve
 	c := clientOf(t, endpoints(t), gated(v.pass)...)
@@ -306,8 +306,8 @@ func TestRenewalUnanswered(t *testing.T) {
 	}
 }
 
-// TestWatchUnanswered: a subscription that nobody confirms is none.
-func TestWatchUnanswered(t *testing.T) {
+// TestWatchUnconfirmed: a subscription that nobody confirms is none.
+func TestWatchUnconfirmed(t *testing.T) {
 	t.Parallel()
 	p := On(clientOf(t, []string{"127.0.0.1:1"})).(*protocol)
 	c := claimOf("x", "")
