@@ -122,6 +122,13 @@ func TestMinority(t *testing.T) {
 	for _, m := range members[1:] {
 		m.signal(syscall.SIGSTOP)
 	}
+	c := clientOf(t, endpoints)
+	verdict.Eventually(t, "the members have stopped", func() bool { // which takes a moment
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Put(ctx, "anything", "")
+		return err != nil
+	})
 	if lease, err := s.NewLock("y").TryAcquire(t.Context()); err == nil {
 		t.Errorf("TryAcquire() = nil for %v, want an error: one of three members answers", time.Until(lease.Deadline()))
 	} else if errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {

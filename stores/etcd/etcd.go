@@ -249,7 +249,7 @@ func (k keys) acquisition(c driver.Claim, l lease, pl placed) (conditions []clie
 		return conditions, then, []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))}
 	}
 	if pl.rev != 0 {
-		conditions = []clientv3.Cmp{k.free(), pl.there(), k.nobodyBefore(pl.rev)}
+		conditions = []clientv3.Cmp{k.free(), k.nobodyBefore(pl.rev)}
 		then = append(then, clientv3.OpDelete(pl.key))
 	}
 	return conditions, then, []clientv3.Op{k.get(), pl.put(), k.getQueue()}

@@ -123,35 +123,56 @@ func TestLateAcquire(t *testing.T) {
 	}
 }
 
-// TestLatePass: likewise, where the request also takes a place in the queue.
+// TestLatePass: likewise, where the request also takes a place in the queue. It arrives before or after the undo of the last hold, and
+// the next hold has the same lease, or one of its own.
 func TestLatePass(t *testing.T) {
 	t.Parallel()
-	var v valve
-	c := clientOf(t, endpoints(t), gated(v.pass)...)
-	p, key := On(c).(*protocol), keyOf(t)
-	held := must(t, p, claimOf(key, "first"))
-	next := claimOf(key, "second")
-	next.Line = "line"
-	stop, err := p.Watch(t.Context(), next, func(driver.Notification) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	melt := v.holdUp(t, "Txn")
-	held.Due = time.Now().Add(time.Second)
-	if _, err := p.Pass(t.Context(), held, next); !errors.Is(err, strategy.ErrUnknown) && !errors.Is(err, strategy.ErrUnsent) {
-		t.Fatalf("Pass() = %v, want ErrUnknown: no server has answered", err)
-	}
-	for _, undone := range []driver.Claim{held, next} {
-		undone.Due = time.Now().Add(ample.OpTimeout)
-		if err := p.Undo(t.Context(), undone); err != nil {
-			t.Fatalf("Undo(%s) = %v, want nil", undone.Token, err)
-		}
-	}
-	melt()
-	nothing(t, c, key, "after the undo a late pass")
-	if len(p.places) > 0 {
-		t.Errorf("%d places are left after the undo, want none", len(p.places))
+	for name, x := range map[string]struct {
+		ttl   time.Duration
+		early bool // it arrives before the undo of the last hold
+	}{
+		"after both undos":                        {ample.TTL, false},
+		"between the undos":                       {ample.TTL, true},
+		"after both undos, with another TTL":      {30 * time.Second, false},
+		"between the undos, and with another TTL": {30 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var v valve
+			c := clientOf(t, endpoints(t), gated(v.pass)...)
+			p, key := On(c).(*protocol), keyOf(t)
+			held := must(t, p, claimOf(key, "first"))
+			next := claimOf(key, "second")
+			next.Line, next.TTL = "line", x.ttl
+			stop, err := p.Watch(t.Context(), next, func(driver.Notification) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			melt := v.holdUp(t, "Txn")
+			held.Due = time.Now().Add(2 * time.Second)
+			if _, err := p.Pass(t.Context(), held, next); !errors.Is(err, strategy.ErrUnknown) {
+				t.Fatalf("Pass() = %v, want ErrUnknown: no server has answered", err)
+			}
+			undo := func(c driver.Claim) {
+				c.Due = time.Now().Add(ample.OpTimeout)
+				if err := p.Undo(t.Context(), c); err != nil {
+					t.Fatalf("Undo(%s) = %v, want nil", c.Token, err)
+				}
+			}
+			undo(next)
+			if x.early {
+				melt()
+			}
+			undo(held)
+			if !x.early {
+				melt()
+			}
+			nothing(t, c, key, "after the undo a late pass")
+			if len(p.places) > 0 {
+				t.Errorf("%d places are left after the undo, want none", len(p.places))
+			}
+		})
 	}
 }
 

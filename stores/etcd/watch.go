@@ -33,11 +33,6 @@ func (pl placed) put() clientv3.Op {
 	return clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id))
 }
 
-// there is the condition that the place has not been lost.
-func (pl placed) there() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(pl.key), "=", pl.rev)
-}
-
 // A place is one of this process. It is there from before a claim asks for it until that has the lock, or is undone.
 type place struct {
 	placed
