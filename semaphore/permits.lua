@@ -120,7 +120,8 @@ local function serve(s, caller_entry, moved)
     if counted and listens and permits <= limit(s) and permits > rest then break end
     local _, _, err = next_fences(s.counter, 1, s.time)
     -- LPOP is the first write, and needs no memory: after it, Redis refuses none to this script.
-    able = counted and not err and type(redis.pcall('LPOP', s.queue)) == 'string'
+    able = false -- in two steps: miniredis' Lua takes "able = counted and not err and …" for true
+    if counted and not err then able = type(redis.pcall('LPOP', s.queue)) == 'string' end
     if able then
       moved = true
       able = not listens or serve_entry(s, channel, ms, permits, token)
