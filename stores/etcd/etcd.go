@@ -24,7 +24,7 @@
 // etcd two writes, as with the mutex of etcd's own client. At the same time the lease is renewed, by a message to the leader
 // alone, unless that was within the last hundredth of its TTL.
 //
-// After any doubt the lease is revoked, and never used again. That makes an undo certain: a request that arrives later names
+// After a request of unknown outcome the lease is revoked, and never used again. That makes an undo certain: a request that arrives later names
 // a lease that is gone, and etcd refuses it.
 //
 // A place in the queue has a lease of its own, too, of at most 5 s (mostPlaceTTL), which the process renews while it waits.
@@ -54,7 +54,7 @@
 //   - The holder dies: its lease ends, etcd deletes the key, and the first in the queue is awake at that moment.
 //   - A waiter dies, or is paused: its place ends with its lease, after 5 s. The next one sees that, and is before it.
 //   - A reply is lost: nobody knows what etcd did. The engine has the leases revoked, until that is confirmed.
-//   - The leader dies: the others elect one, in a second or two. Requests fail meanwhile. The new leader counts each lease anew, so
+//   - The leader dies: the others elect one, in a second or two. Requests fail meanwhile. The new leader counts each lease from its beginning, so
 //     no lock ends early. Set Options.OpTimeout and TTL so that a renewal survives that: the defaults do.
 //   - A leader is deposed and does not know it yet: it may still answer a renewal that counts for nobody else. So
 //     each renewal is followed by a read, which only a leader of this term can answer: otherwise the renewal does not count.
@@ -72,7 +72,7 @@
 // etcd before 3.4.31 and 3.5.13 has a fault: a leader that was paused, and was deposed meanwhile, may end leases that its successor
 // has renewed. Then the lock is granted again before its holder's deadline. The fence still rises.
 //
-// The revision goes back if etcd is restored from a snapshot, or is set up anew. Restore it with etcdutl's --bump-revision and
+// The revision goes back if etcd is restored from a snapshot, or is set up again. Restore it with etcdutl's --bump-revision and
 // --mark-compacted, or fences repeat.
 //
 // # TTL

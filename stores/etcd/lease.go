@@ -29,7 +29,7 @@ func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
 // counts reports whether the leader that renewed l was the leader at the time of an answer of this term, which was asked for at the
 // same time, or later. Otherwise it may have been a leader that was deposed, and did not know it yet: nobody else learns of its
 // renewals. (etcd 3.4.31 and 3.5.13 ask the other members first.) But its successor begins its term with an entry in the
-// log, so whoever reads or writes afterwards gets an answer of the new term. And a leader that is elected
+// log, so a client that reads or writes afterwards gets an answer of the new term. And a leader that is elected
 // after the answer counts the whole TTL from then on.
 func (l lease) counts(term uint64) bool { return !l.renewed || l.term == term }
 

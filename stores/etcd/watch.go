@@ -28,7 +28,7 @@ type placed struct {
 	rev   int64 // in which the key was created, which is the place in the order; 0: it may not be there
 }
 
-// put is the operation that takes the place. What is there keeps its place in the order.
+// put is the operation that takes the place. A key that is there keeps its place in the order.
 func (pl placed) put() clientv3.Op {
 	return clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id))
 }
