@@ -125,9 +125,11 @@ func (o obedient) Close(_ bool, a *Answer) error { return a.of(o.close()) }
 type client struct {
 	setup    Setup
 	strategy engine.Strategy
+	other    engine.Strategy // with other options: half the TTL, another way to wait and to pass on
 	recorder *history.Recorder
 	store    func(op history.Op, value *string) error // nil: none; as Store.Serve
 	ends     []func() error                           // what else close does
+	also     func(strategy.Event)                     // gets each event, too; nil: nobody does
 
 	mu     sync.Mutex
 	holds  map[string]*hold // by token
@@ -192,7 +194,12 @@ func newClient(s Setup, p driver.Protocol, r *history.Recorder) (c *client, err 
 	if s.Backoff != 0 {
 		o.Backoff = func(attempt int) time.Duration { return min(contract.Backoff(attempt), s.Backoff) }
 	}
-	c.strategy, err = engine.New(p, o)
+	if c.strategy, err = engine.New(p, o); err != nil {
+		return nil, err
+	}
+	c.other, err = c.strategy.Changed(func(o *strategy.Options) {
+		o.TTL, o.Wait, o.NoHandOver = s.TTL/2, strategy.WaitPoll, !s.NoHandOver
+	})
 	return c, err
 }
 
@@ -214,9 +221,13 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	if b.Owner != "" {
 		ctx = strategy.WithOwner(ctx, b.Owner)
 	}
-	lock := c.strategy.NewLock(b.Lock)
+	locks, ttl := c.strategy, c.setup.TTL
+	if b.Other {
+		locks, ttl = c.other, ttl/2
+	}
+	lock := locks.NewLock(b.Lock)
 	if b.Share > 0 {
-		lock = c.strategy.NewShare(b.Lock, b.Share)
+		lock = locks.NewShare(b.Lock, b.Share)
 	}
 	ask := lock.Acquire
 	if b.Try {
@@ -226,7 +237,7 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	c.mu.Lock()
 	c.asking[q] = true
 	c.mu.Unlock()
-	op := c.recorder.Begin(history.Op{Client: who, Kind: history.KindAcquire, Key: b.Lock, Owner: b.Owner, Share: b.Share, TTL: c.setup.TTL})
+	op := c.recorder.Begin(history.Op{Client: who, Kind: history.KindAcquire, Key: b.Lock, Owner: b.Owner, Share: b.Share, TTL: ttl})
 	lease, err := ask(ctx)
 	c.mu.Lock()
 	delete(c.asking, q)
@@ -236,12 +247,12 @@ func (c *client) acquire(ctx context.Context, who string, b Bid) (*hold, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c.begin(lease, op), nil
+	return c.begin(locks, lease, op), nil
 }
 
 // begin notes what was acquired.
-func (c *client) begin(lease strategy.Lease, op history.Op) *hold {
-	h := &hold{client: c, lease: lease, who: op.Client, share: op.Share, deadline: op.Deadline, looked: op.End, believed: op.End}
+func (c *client) begin(locks engine.Strategy, lease strategy.Lease, op history.Op) *hold {
+	h := &hold{client: c, locks: locks, ttl: op.TTL, lease: lease, who: op.Client, share: op.Share, deadline: op.Deadline, looked: op.End, believed: op.End}
 	c.mu.Lock()
 	c.holds[lease.Token()] = h
 	c.mu.Unlock()
@@ -252,6 +263,9 @@ func (c *client) begin(lease strategy.Lease, op history.Op) *hold {
 // that goes on may succeed and say nothing of them, but they are undone meanwhile. The event does not say whose
 // attempt it was, so it counts for all who were asking.
 func (c *client) observe(e strategy.Event) {
+	if c.also != nil {
+		defer c.also(e)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holds[e.Token]; h != nil && e.Kind == strategy.EventRenewed {
@@ -270,6 +284,8 @@ func (c *client) observe(e strategy.Event) {
 // A hold is a lease and what has been recorded of it. It has one user at a time.
 type hold struct {
 	*client
+	locks engine.Strategy // that has given it
+	ttl   time.Duration
 	lease strategy.Lease
 	who   string
 	share int
@@ -299,7 +315,7 @@ func (h *hold) notice() {
 	d, now := history.At(h.lease.Deadline()), history.Now()
 	if d > h.deadline {
 		op := h.op(history.KindRenew)
-		op.Start, op.End, op.Result, op.Deadline, op.TTL = h.looked, now, history.OK, d, h.setup.TTL
+		op.Start, op.End, op.Result, op.Deadline, op.TTL = h.looked, now, history.OK, d, h.ttl
 		op.Noticed = true
 		h.recorder.Add(op)
 		h.deadline = d
@@ -346,7 +362,7 @@ func (h *hold) learn(err error) {
 func (h *hold) extend() error {
 	h.notice()
 	op := h.op(history.KindRenew)
-	op.TTL = h.setup.TTL
+	op.TTL = h.ttl
 	op.Noticed = h.kept // one in the background may come in between, and is not seen then
 	op = h.recorder.Begin(op)
 	err := h.lease.Extend(context.Background())
@@ -382,9 +398,9 @@ func (h *hold) release() error {
 func (h *hold) downgrade() (*hold, error) {
 	h.notice()
 	release := h.recorder.Begin(h.op(history.KindRelease))
-	acquire := history.Op{Client: h.who, Kind: history.KindAcquire, Key: h.lease.Name(), Share: 1, From: h.lease.Token(), TTL: h.setup.TTL}
+	acquire := history.Op{Client: h.who, Kind: history.KindAcquire, Key: h.lease.Name(), Share: 1, From: h.lease.Token(), TTL: h.ttl}
 	acquire = h.recorder.Begin(acquire)
-	lease, err := h.strategy.Exchange(context.Background(), h.lease, 1)
+	lease, err := h.locks.Exchange(context.Background(), h.lease, 1)
 	acquire = h.recorder.End(acquire.Of(lease, err))
 	release = release.Ended(err)
 	if release.Result == history.Lost && history.Now() >= h.deadline {
@@ -395,7 +411,30 @@ func (h *hold) downgrade() (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.begin(lease, acquire), nil
+	return h.begin(h.locks, lease, acquire), nil
+}
+
+// adopt detaches the lock, and adopts it again. In the history nobody knows until when the first hold lasts.
+func (h *hold) adopt() (*hold, error) {
+	h.notice()
+	detach := h.recorder.Begin(h.op(history.KindRelease))
+	token, err := h.lease.Detach()
+	detach = detach.Ended(err)
+	if err == nil {
+		detach.Result = history.Unknown
+	}
+	h.recorder.End(detach)
+	h.forget()
+	if err != nil {
+		return nil, err
+	}
+	adopt := h.recorder.Begin(history.Op{Client: h.who, Kind: history.KindAcquire, Key: h.lease.Name(), Share: h.share, TTL: h.ttl})
+	lease, err := h.locks.Adopt(context.Background(), h.lease.Name(), token)
+	adopt = h.recorder.End(adopt.Of(lease, err))
+	if err != nil {
+		return nil, err
+	}
+	return h.begin(h.locks, lease, adopt), nil
 }
 
 func (h *hold) forget() {

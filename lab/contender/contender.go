@@ -140,6 +140,7 @@ type Bid struct {
 	Owner string        // who re-enters; empty: nobody
 	Wait  time.Duration // for the lock, at most; 0: no bound but ctx
 	Try   bool          // ask once
+	Other bool          // by other options than the Setup's: half the TTL, polling, and the other of NoHandOver
 	Share int           // of a lock that several may hold: how many permits, 1 to read; 0: what NewLock asks for
 }
 

@@ -41,8 +41,12 @@ func OpenStore() (*Store, error) { return openStore(false) }
 // OpenCarelessStore is OpenStore for one that does not look at fences, as most do not.
 func OpenCarelessStore() (*Store, error) { return openStore(true) }
 
+// NewStore is a store in memory, for contenders of this process. It has no address.
+func NewStore() *Store { return &Store{cells: map[string]*cell{}} }
+
 func openStore(careless bool) (*Store, error) {
-	s := &Store{careless: careless, cells: map[string]*cell{}}
+	s := NewStore()
+	s.careless = careless
 	var err error
 	s.listener, err = listen(s)
 	return s, err

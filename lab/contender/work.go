@@ -29,6 +29,8 @@ type Workload struct {
 	Keep     int // that it keeps the lease alive, and thinks for about a TTL
 	Overstay int // that it does not release, but stays until it has lost the lock
 	Reenter  int // that it takes the lock again while it has it, as the same owner
+	Adopt    int // that it detaches the lock, and adopts it again
+	Other    int // that it asks by other options: see Bid
 
 	// Permits is how many each lock has, if several may hold it. Heavy is the chance that a worker asks for more
 	// than one, of the first lock only: a history tells more of those who were refused where nobody waits for
@@ -119,7 +121,7 @@ func (w *worker) work(ctx context.Context) error {
 // round is one acquisition, or the attempt. It is in the history, and no error here, that a
 // lock is not available or lost, or that nobody knows.
 func (w *worker) round(ctx context.Context) error {
-	b := Bid{Lock: w.Locks[w.chance.IntN(len(w.Locks))], Wait: w.Patience, Try: w.oneIn(w.Try)}
+	b := Bid{Lock: w.Locks[w.chance.IntN(len(w.Locks))], Wait: w.Patience, Try: w.oneIn(w.Try), Other: w.oneIn(w.Other)}
 	switch {
 	case w.ReadWrite && !w.oneIn(w.Write):
 		b.Share = 1
@@ -138,6 +140,14 @@ func (w *worker) round(ctx context.Context) error {
 	err = w.use(ctx, h, b, again)
 	if err == nil && w.ReadWrite && b.Share == 0 && w.oneIn(w.Downgrade) {
 		if h, err = h.downgrade(); err != nil {
+			return excused(err)
+		}
+		if err = w.see(h); err == nil {
+			err = w.think(h)
+		}
+	}
+	if err == nil && !again && w.oneIn(w.Adopt) {
+		if h, err = h.adopt(); err != nil {
 			return excused(err)
 		}
 		if err = w.see(h); err == nil {

@@ -16,12 +16,15 @@ type Recorder struct {
 	err  error
 	last uint64
 	ops  []Op
+
+	begun map[uint64]Op // by ID, until they end
+	cut   bool
 }
 
 // NewRecorder returns a Recorder. If w is not nil it gets a line of JSON for each
 // operation when it begins, and one when it ends, each in one Write: for a file opened
 // with O_APPEND, which outlives its process. [Read] reads it.
-func NewRecorder(w io.Writer) *Recorder { return &Recorder{w: w} }
+func NewRecorder(w io.Writer) *Recorder { return &Recorder{w: w, begun: map[uint64]Op{}} }
 
 // Begin is called before an operation is sent, with what is known of it: Client, Kind,
 // Key, … It gives it its Start and ID; the caller completes what it returns, and passes
@@ -35,6 +38,7 @@ func (r *Recorder) Begin(op Op) Op {
 		r.write(op)
 		op.Start = Now() // not what writing took, which is not the operation's time
 	}
+	r.begun[op.ID] = op
 	return op
 }
 
@@ -49,6 +53,10 @@ func (r *Recorder) End(op Op) Op {
 func (r *Recorder) Add(op Op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.cut {
+		return
+	}
+	delete(r.begun, op.ID)
 	r.ops = append(r.ops, op)
 	if r.w != nil {
 		r.write(op)
@@ -70,6 +78,23 @@ func (r *Recorder) Ops() []Op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Merge(r.ops)
+}
+
+// Cut ends the history, as if the process had been killed: what has begun and has not ended is Unknown, and ends
+// Forever. Nothing more is recorded.
+func (r *Recorder) Cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cut {
+		return
+	}
+	r.cut = true
+	for _, op := range r.begun {
+		if !op.Kind.silent() {
+			op.Result = Unknown
+		}
+		r.ops = append(r.ops, op)
+	}
 }
 
 // Err returns why a line could not be written; nil if all were. Then what [Read] reads

@@ -202,3 +202,35 @@ func TestRare(t *testing.T) {
 		}
 	}
 }
+
+// TestShrink: only the steps without which a plan does not fail stay, at their times.
+func TestShrink(t *testing.T) {
+	c := config("redlock", 1)
+	whole := plan(t, c)
+	when := func(plan []Track, wanted Step) (at time.Duration, ok bool) {
+		for _, track := range plan {
+			var now time.Duration
+			for _, s := range track {
+				now += s.Pause
+				if s.Fault == wanted.Fault && s.For == wanted.For {
+					return now, true
+				}
+				now += s.For
+			}
+		}
+		return 0, false
+	}
+	needed := []Step{whole[0][3], whole[2][7]}
+	got := Shrink(whole, func(plan []Track) bool {
+		return !slices.ContainsFunc(needed, func(s Step) bool { _, ok := when(plan, s); return !ok })
+	})
+	if steps(got) != len(needed) {
+		t.Errorf("%d steps are left, want %d: %v", steps(got), len(needed), got)
+	}
+	for _, s := range needed {
+		before, _ := when(whole, s)
+		if after, _ := when(got, s); after != before {
+			t.Errorf("%s comes at %v, want %v", s, after, before)
+		}
+	}
+}

@@ -16,11 +16,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/wait"
+	"github.com/lockstrategies/locks/semaphore"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -30,6 +32,7 @@ type Config struct {
 	Seed    uint64
 	For     time.Duration // in all, the calm at the end included; more than that
 	Faults  []string      // kinds; nil: those that the strategy claims to survive, see Survived
+	Plan    []Track       // nil: what the seed decides
 
 	// Calm is how long nothing is broken at the end. Only if it is longer than a lock may
 	// be out of reach does it show that none got stuck. Default [Calm].
@@ -47,6 +50,31 @@ type Config struct {
 	// Workers is how many there are in each process, default 3; and Try the chance, 1 in so many, that one asks
 	// once and does not wait, default 6.
 	Workers, Try int
+
+	// Dense is how many times as much is broken at ways and clients at a time, after pauses that are as much shorter. Default 1.
+	Dense int
+
+	// Think is the longest time for which a worker holds a lock, usually, and then pauses. Default 3 ms.
+	Think time.Duration
+}
+
+// Strategies are all of the module, and what of a semaphore and of a read-write lock several hold at a time.
+func Strategies() (all []Config) {
+	for _, v := range subjects.All() {
+		if v.Dead == 0 {
+			all = append(all, Config{Variant: v})
+		}
+		switch shared := v; v.Name {
+		case "semaphore":
+			shared.Name, shared.Summary = "semaphore-3", "a semaphore of three permits"
+			shared.On = func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], 3) }
+			all = append(all, Config{Variant: shared, Permits: 3})
+		case "rwlock":
+			shared.Name, shared.Summary = "rwlock-readers", "a read-write lock that nine in ten hold to read"
+			all = append(all, Config{Variant: shared, ReadWrite: true})
+		}
+	}
+	return all
 }
 
 // What the contenders do is the same for all: few locks, short holds, and a TTL as short
@@ -55,6 +83,7 @@ const (
 	Processes = 5
 	workers   = 3 // in each
 	locks     = 3
+	think     = 3 * time.Millisecond
 
 	ttl       = 600 * time.Millisecond
 	opTimeout = 200 * time.Millisecond
@@ -71,8 +100,8 @@ const (
 func workload(c Config, seed uint64, client int) contender.Workload {
 	w := contender.Workload{
 		Workers: cmp.Or(c.Workers, workers), Seed: seed + uint64(client)<<32,
-		Patience: time.Second, Think: 3 * time.Millisecond, Rest: 3 * time.Millisecond,
-		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
+		Patience: time.Second, Think: cmp.Or(c.Think, think), Rest: cmp.Or(c.Think, think),
+		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120), Adopt: 30, Other: 9,
 	}
 	if c.Variant.Reentrant { // elsewhere it would wait for itself
 		w.Reenter = 6
@@ -83,10 +112,16 @@ func workload(c Config, seed uint64, client int) contender.Workload {
 	if c.ReadWrite {
 		w.ReadWrite, w.Write, w.Downgrade = true, 10, 4
 	}
-	for i := range locks {
-		w.Locks = append(w.Locks, fmt.Sprintf("nemesis %d", i+1))
-	}
+	w.Locks = c.Locks()
 	return w
+}
+
+// Locks are the names of the locks that are contended for.
+func (c Config) Locks() (names []string) {
+	for i := range locks {
+		names = append(names, fmt.Sprintf("nemesis %d", i+1))
+	}
+	return names
 }
 
 // wayOf is how the contenders of a process wait for locks: in every second run as is best,
@@ -109,31 +144,97 @@ func wayOf(c Config, client int) (w strategy.Wait, noHandOver bool) {
 // sharing reports whether a lock is a sorted set of holds, of which there may be several.
 func sharing(v subjects.Variant) bool { return v.Package == "semaphore" || v.Package == "rwlock" }
 
-// arena is where a run takes place.
+// A Ground has what is broken in a run: servers, networks and processes.
+type Ground interface {
+	// Open makes servers for the strategy, and what the locks protect: its address is Setup.Store.
+	Open(ctx context.Context, c Config) (servers []Server, store string, err error)
+	// Ways are new networks to the servers, of one process at a time.
+	Ways() []Way
+	// Start starts a process, which has these networks.
+	Start(ctx context.Context, ways []Way, s contender.Setup) (Process, error)
+	Close() error
+}
+
+// A Server is what [rig.Node] is, whose words these are.
+type Server interface {
+	Freeze(context.Context) error
+	Thaw(context.Context) error
+	Kill(context.Context) error
+	Restart(context.Context) error
+	Persist(ctx context.Context, fsync string) error
+	FlushAll(context.Context) error
+	FlushScripts(context.Context) error
+	JumpClock(ctx context.Context, by time.Duration) error
+	FillMemory(context.Context) error
+	FreeMemory(context.Context) error
+	ReadOnly(context.Context) error
+	Writable(context.Context) error
+	Replicate(context.Context) error
+	HandOver(context.Context) error
+	KillClients(context.Context) error
+	Deny(ctx context.Context, commands ...string) error
+	Allow(context.Context) error
+}
+
+// A Way is what [rig.Link] is, whose words these are.
+type Way interface {
+	Hold(rig.Direction)
+	Cut(rig.Direction)
+	Delay(rig.Direction, time.Duration)
+	Reset()
+	Refuse()
+	Heal()
+	Close()
+}
+
+// A Process is a contender that can be broken.
+type Process interface {
+	Work(ctx context.Context, w contender.Workload) error
+	Rest(ctx context.Context) error
+	Pause(ctx context.Context) error
+	Thaw() error
+	Kill() error
+	Close() error
+	Ops() ([]history.Op, error)
+}
+
+// arena is a run under way.
 type arena struct {
 	Config
-	rig    *rig.Rig
-	store  *contender.Store
-	seats  []*seat
-	faults *history.Recorder
-	states []sync.Mutex // of servers: one fault at a time
+	ground  Ground
+	servers []Server
+	store   string
+	seats   []*seat
+	faults  *history.Recorder
+	states  []slot // of servers
+}
+
+// A slot is held by one fault at a time. Other than a mutex it lets virtual time go on meanwhile.
+type slot chan struct{}
+
+func newSlots(n int) []slot {
+	all := make([]slot, n)
+	for i := range all {
+		all[i] = make(slot, 1)
+	}
+	return all
 }
 
 // A seat is where one process works until it is killed, and then the next one.
 type seat struct {
 	number int
-	links  []*rig.Link // to each server
-	ways   []sync.Mutex
+	ways   []Way  // to each server
+	states []slot // theirs
+	client slot
 
-	mu   sync.Mutex // one fault at a time
-	now  *contender.Contender
+	now  Process
 	born int // how many there have been
 	ops  []history.Op
 }
 
 // Run lets contenders and faults loose on a rig, which is reset first. The error says
 // that the run itself came to grief; what the locks did wrong is in the report.
-func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
+func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
 	c.Calm = cmp.Or(c.Calm, Calm)
 	if c.For <= c.Calm {
 		return nil, fmt.Errorf("nemesis: a run of %v, the last %v of them calm: allowed are more than that", c.For, c.Calm)
@@ -141,17 +242,28 @@ func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
 	if c.Faults == nil {
 		c.Faults = Survived(c.Variant)
 	}
-	plan, err := Plan(c)
-	if err != nil {
-		return nil, err
+	plan := c.Plan
+	if plan == nil {
+		if plan, err = Plan(c); err != nil {
+			return nil, err
+		}
 	}
-	a := &arena{Config: c, rig: r, faults: history.NewRecorder(nil), states: make([]sync.Mutex, len(r.Nodes))}
+	a := &arena{Config: c, ground: g, faults: history.NewRecorder(nil), states: newSlots(c.Variant.Servers)}
 	defer func() { err = errors.Join(err, a.leave()) }()
-	if err := a.enter(ctx); err != nil {
+	if a.servers, a.store, err = g.Open(ctx, c); err != nil {
 		return nil, err
 	}
-	stop := a.watch(ctx)
-	defer stop()
+	for i := range Processes {
+		a.seats = append(a.seats, &seat{number: i + 1, ways: g.Ways(), states: newSlots(c.Variant.Servers), client: make(slot, 1)})
+	}
+	if err := a.each(func(s *seat) error { return s.begin(ctx, a) }); err != nil {
+		return nil, err
+	}
+	stop := func() {}
+	if w, ok := g.(watcher); ok {
+		stop = w.watch(ctx, a)
+	}
+	defer func() { stop() }()
 	storm, cancel := context.WithTimeout(ctx, c.For-c.Calm)
 	defer cancel()
 	if err := a.unleash(storm, plan); err != nil {
@@ -173,25 +285,9 @@ func Run(ctx context.Context, r *rig.Rig, c Config) (_ *Report, err error) {
 	return judge(c, history.Merge(ops...)), nil
 }
 
-// enter makes everything ready, and lets the contenders begin.
-func (a *arena) enter(ctx context.Context) (err error) {
-	if err := a.rig.Reset(ctx); err != nil {
-		return err
-	}
-	if err := a.prepare(ctx); err != nil {
-		return err
-	}
-	if a.store, err = contender.OpenStore(); err != nil {
-		return err
-	}
-	for i := range Processes {
-		s := &seat{number: i + 1, ways: make([]sync.Mutex, len(a.rig.Nodes))}
-		for _, n := range a.rig.Nodes {
-			s.links = append(s.links, n.Link())
-		}
-		a.seats = append(a.seats, s)
-	}
-	return a.each(func(s *seat) error { return s.begin(ctx, a) })
+// A watcher is a Ground whose machine may be too slow for what is judged. It notes when.
+type watcher interface {
+	watch(ctx context.Context, a *arena) (stop func())
 }
 
 // each does something with all seats, side by side.
@@ -205,26 +301,21 @@ func (a *arena) each(fn func(*seat) error) error {
 	return errors.Join(errs...)
 }
 
-// begin starts the next process at a seat, and its work. For callers that hold mu, or are alone.
-func (s *seat) begin(ctx context.Context, a *arena) error {
+// begin starts the next process at a seat, and its work. For callers that hold the seat's slot, or are alone.
+func (s *seat) begin(ctx context.Context, a *arena) (err error) {
 	s.born++
 	setup := contender.Setup{
 		Name: fmt.Sprintf("%d.%d", s.number, s.born), Variant: a.Variant.Name,
 		TTL: ttl, OpTimeout: opTimeout, RetryOnError: true, Backoff: 20 * time.Millisecond,
 	}
 	if a.Permits <= 1 { // permits protect no value
-		setup.Store = a.store.Addr()
+		setup.Store = a.store
 	}
 	setup.Wait, setup.NoHandOver = wayOf(a.Config, s.number)
-	for _, l := range s.links {
-		setup.Addrs = append(setup.Addrs, l.Addr())
-	}
-	c, err := contender.Start(ctx, setup)
-	if err != nil {
+	if s.now, err = a.ground.Start(ctx, s.ways, setup); err != nil {
 		return err
 	}
-	s.now = c
-	return c.Work(ctx, workload(a.Config, a.Seed+uint64(s.born), s.number))
+	return s.now.Work(ctx, workload(a.Config, a.Seed+uint64(s.born), s.number))
 }
 
 // end takes in what the process at a seat has done.
@@ -269,15 +360,12 @@ func (a *arena) leave() error {
 		if s.now != nil {
 			err = errors.Join(s.now.Kill(), s.end())
 		}
-		for _, l := range s.links {
-			l.Close()
+		for _, w := range s.ways {
+			w.Close()
 		}
 		return err
 	})
-	if a.store != nil {
-		err = errors.Join(err, a.store.Close())
-	}
-	return err
+	return errors.Join(err, a.ground.Close())
 }
 
 // unleash goes through the plan, all tracks side by side, until ctx ends; then all that
@@ -301,47 +389,14 @@ func (a *arena) unleash(ctx context.Context, plan []Track) error {
 	return errors.Join(errs...)
 }
 
-// Slow is what a history calls a time in which the machine kept whole servers and
-// processes waiting: a fault of nobody's making, in which no lock has to be available.
-const Slow = "slow machine"
-
-// watch writes down when the machine is slow: when what takes a millisecond takes half of
-// what a contender has patience for, or a sleep that much longer than it should.
-func (a *arena) watch(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		const nap = 20 * time.Millisecond
-		for i := 0; ; i = (i + 1) % len(a.rig.Nodes) {
-			start := history.Now()
-			awake := wait.For(ctx, nap)
-			if a.states[i].TryLock() { // nothing is wrong there
-				if awake {
-					a.rig.Nodes[i].Do(ctx, "SET", "nemesis:watch", "", "PX", ttl.Milliseconds()) // an error takes its time, too
-				}
-				a.states[i].Unlock()
-			}
-			if !awake {
-				return
-			}
-			if end := history.Now(); end-start > nap+opTimeout/2 {
-				a.faults.Add(history.Op{Kind: history.KindFault, Value: Slow, Note: Slow, Start: start, End: end})
-			}
-		}
-	})
-	return func() {
-		cancel()
-		watching.Wait()
-	}
-}
-
 // do breaks something, and repairs it. The end of ctx does not stop the repair.
 func (a *arena) do(ctx context.Context, s Step) error {
 	k := kinds[s.Fault]
-	mu, client := a.target(s)
-	mu.Lock()
-	defer mu.Unlock()
-	if ctx.Err() != nil {
+	target, client := a.target(s)
+	select {
+	case target <- struct{}{}:
+		defer func() { <-target }()
+	case <-ctx.Done():
 		return nil
 	}
 	lasting := context.WithoutCancel(ctx)
@@ -364,14 +419,14 @@ func (a *arena) do(ctx context.Context, s Step) error {
 // quarantine is for how long a server of a quorum does not vote that may have forgotten.
 const quarantine = ttl + ttl/10
 
-// target is what a step breaks, where one thing is broken at a time, and which client is hit.
-func (a *arena) target(s Step) (mu *sync.Mutex, client string) {
+// target is what a step breaks, one step at a time, and which client is hit.
+func (a *arena) target(s Step) (target slot, client string) {
 	client = fmt.Sprint(s.Client + 1)
 	switch kinds[s.Fault].place {
 	case atServer:
-		return &a.states[s.Server], ""
+		return a.states[s.Server], ""
 	case atWay:
-		return &a.seats[s.Client].ways[s.Server], client
+		return a.seats[s.Client].states[s.Server], client
 	}
-	return &a.seats[s.Client].mu, client
+	return a.seats[s.Client].client, client
 }

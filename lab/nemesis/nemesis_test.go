@@ -1,6 +1,5 @@
-// Strategies under random faults: they keep what they promise, and the judge convicts planted
-// mistakes. "make test" plays two strategies and a mistake for seconds, with one seed; "make soak"
-// plays all of them.
+// Strategies under random faults on real servers: they keep what they promise. "make test" plays two strategies for seconds,
+// with one seed; "make soak" plays all of them. Simulations show that they do not survive the rest, see lab/simulate.
 package nemesis_test
 
 import (
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
@@ -23,7 +21,6 @@ import (
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
 	"github.com/lockstrategies/locks/lab/stage"
-	"github.com/lockstrategies/locks/semaphore"
 )
 
 var (
@@ -40,31 +37,11 @@ func TestMain(m *testing.M) {
 }
 
 // variants are all that a contender may be.
-func variants() []subjects.Variant {
-	all := subjects.All()
-	for _, c := range sharing() {
+func variants() (all []subjects.Variant) {
+	for _, c := range nemesis.Strategies() {
 		all = append(all, c.Variant)
 	}
-	for _, p := range planted() {
-		all = append(all, p.Variant)
-	}
 	return all
-}
-
-// sharing are the locks that several may hold, as they are tried.
-func sharing() []nemesis.Config {
-	permits := known("semaphore")
-	permits.Name, permits.Summary = "semaphore-3", "a semaphore of three permits"
-	permits.On = func(nodes []driver.Node) driver.Protocol { return semaphore.On(nodes[0], 3) }
-	readers := known("rwlock")
-	readers.Name, readers.Summary = "rwlock-readers", "a read-write lock that nine in ten hold to read"
-	return []nemesis.Config{{Variant: permits, Permits: 3}, {Variant: readers, ReadWrite: true}}
-}
-
-// known is a strategy as it is in the module's list.
-func known(name string) subjects.Variant {
-	all := subjects.All()
-	return all[slices.IndexFunc(all, func(v subjects.Variant) bool { return v.Name == name })]
 }
 
 // soaks reports whether this is more than the short part that "make test" runs.
@@ -75,15 +52,11 @@ const brief = nemesis.Calm + 3*time.Second
 
 // tried are the strategies as they are meant to be used; for the short part one on one server
 // and one on five.
-func tried() []nemesis.Config {
-	var all []nemesis.Config
-	for _, v := range subjects.All() {
-		if soaks() && (v.Name == v.Package || v.Name == "redlock-fenced") || v.Name == "fairqueue" || v.Name == "redlock" {
-			all = append(all, nemesis.Config{Variant: v})
+func tried() (all []nemesis.Config) {
+	for _, c := range nemesis.Strategies() {
+		if v := c.Variant; soaks() && (v.Name == v.Package || v.Name == "redlock-fenced" || c.Permits > 0 || c.ReadWrite) || v.Name == "fairqueue" || v.Name == "redlock" {
+			all = append(all, c)
 		}
-	}
-	if soaks() {
-		all = append(all, sharing()...)
 	}
 	return all
 }
@@ -150,7 +123,7 @@ const enough = 50
 // run is nemesis.Run, which must not come to grief itself.
 func run(t *testing.T, r *rig.Rig, c nemesis.Config) *nemesis.Report {
 	t.Helper()
-	report, err := nemesis.Run(t.Context(), r, c)
+	report, err := nemesis.Run(t.Context(), nemesis.OnRig(r), c)
 	if err != nil {
 		t.Fatalf("seed %d: %v", c.Seed, err)
 	}

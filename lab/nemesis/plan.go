@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
-	"github.com/lockstrategies/locks/lab/stage"
 )
 
 // A Step breaks one thing for a while.
@@ -66,9 +65,10 @@ func Plan(c Config) ([]Track, error) {
 			}
 		}
 	}
+	dense := max(c.Dense, 1)
 	add(max(1, (c.Variant.Servers-1)/2), atServer)
-	add(2, atWay)
-	add(1, atClient)
+	add(2*dense, atWay)
+	add(dense, atClient)
 	return plan, nil
 }
 
@@ -78,7 +78,7 @@ func track(chance *rand.Rand, faults []string, c Config) Track {
 	var t Track
 	for at := time.Duration(0); at < c.For; {
 		s := Step{
-			Pause:  upTo(2 * ttl),
+			Pause:  upTo(2 * ttl / time.Duration(max(c.Dense, 1))),
 			Fault:  faults[chance.IntN(len(faults))],
 			Server: chance.IntN(c.Variant.Servers),
 			Client: chance.IntN(Processes),
@@ -117,69 +117,81 @@ type kind struct {
 	delays  bool     // what was sent comes later
 	details []string // one of them, by chance
 	shared  []string // likewise, of a lock that several may hold
+	virtual bool     // only a simulation can do that
 	begin   func(ctx context.Context, a *arena, s Step) error
 	end     func(ctx context.Context, a *arena, s Step) error // nil: it is over at once
 }
 
 type action = func(ctx context.Context, a *arena, s Step) error
 
-func server(do func(*rig.Node, context.Context) error) action {
-	return func(ctx context.Context, a *arena, s Step) error { return do(a.rig.Nodes[s.Server], ctx) }
+func server(do func(Server, context.Context) error) action {
+	return func(ctx context.Context, a *arena, s Step) error { return do(a.servers[s.Server], ctx) }
 }
 
-func way(do func(*rig.Link)) action {
+func way(do func(Way)) action {
 	return func(_ context.Context, a *arena, s Step) error {
-		do(a.seats[s.Client].links[s.Server])
+		do(a.seats[s.Client].ways[s.Server])
 		return nil
 	}
 }
 
-var heal = way((*rig.Link).Heal)
+var heal = way(Way.Heal)
 
 // slowed makes the ways of all to a server that slow, until those of one are healed.
 func slowed(by time.Duration) action {
 	return func(_ context.Context, a *arena, s Step) error {
 		for _, seat := range a.seats {
-			seat.links[s.Server].Delay(rig.Both, by)
+			seat.ways[s.Server].Delay(rig.Both, by)
 		}
 		return nil
 	}
 }
 
 var kinds = map[string]kind{
-	"freeze":        {place: atServer, delays: true, begin: server((*rig.Node).Freeze), end: server((*rig.Node).Thaw)},
-	"restart":       {place: atServer, begin: server((*rig.Node).Kill), end: server((*rig.Node).Restart)}, // with what it has on disk
-	"restart empty": {place: atServer, forgets: true, guarded: true, begin: server((*rig.Node).Kill), end: server((*rig.Node).Restart)},
-	"flush":         {place: atServer, forgets: true, guarded: true, begin: server((*rig.Node).FlushAll)},
+	"freeze":        {place: atServer, delays: true, begin: server(Server.Freeze), end: server(Server.Thaw)},
+	"restart":       {place: atServer, begin: server(Server.Kill), end: server(Server.Restart)}, // with what it has on disk
+	"restart empty": {place: atServer, forgets: true, guarded: true, begin: server(Server.Kill), end: server(Server.Restart)},
+	"flush":         {place: atServer, forgets: true, guarded: true, begin: server(Server.FlushAll)},
 	"clock jump": {place: atServer, forgets: true, begin: func(ctx context.Context, a *arena, s Step) error {
-		return a.rig.Nodes[s.Server].JumpClock(ctx, ttl)
+		return a.servers[s.Server].JumpClock(ctx, ttl)
 	}},
-	"no memory":      {place: atServer, begin: server((*rig.Node).FillMemory), end: server((*rig.Node).FreeMemory)},
-	"read only":      {place: atServer, begin: server((*rig.Node).ReadOnly), end: server((*rig.Node).Writable)},
+	"no memory":      {place: atServer, begin: server(Server.FillMemory), end: server(Server.FreeMemory)},
+	"read only":      {place: atServer, begin: server(Server.ReadOnly), end: server(Server.Writable)},
 	"demotion":       {place: atServer, guarded: true, begin: server(demote)},
-	"kill clients":   {place: atServer, begin: server((*rig.Node).KillClients)},
-	"forget scripts": {place: atServer, begin: server((*rig.Node).FlushScripts)},
+	"kill clients":   {place: atServer, begin: server(Server.KillClients)},
+	"forget scripts": {place: atServer, begin: server(Server.FlushScripts)},
 	"deny": {
 		place:   atServer,
 		details: []string{"set setnx getset", "del", "get getex", "eval evalsha", "publish subscribe", "pexpire pexpireat pttl", "client"},
 		shared:  []string{"zadd", "zrem zremrangebyscore", "zrange zscore zcount zcard"},
 		begin: func(ctx context.Context, a *arena, s Step) error {
-			return a.rig.Nodes[s.Server].Deny(ctx, strings.Fields(s.Detail)...)
+			return a.servers[s.Server].Deny(ctx, strings.Fields(s.Detail)...)
 		},
-		end: server((*rig.Node).Allow),
+		end: server(Server.Allow),
 	},
 
 	"slow network": {place: atServer, delays: true, begin: slowed(opTimeout / 3), end: slowed(0)},
 
-	"hold requests": {place: atWay, delays: true, begin: way(func(l *rig.Link) { l.Hold(rig.Requests) }), end: heal},
-	"hold replies":  {place: atWay, delays: true, begin: way(func(l *rig.Link) { l.Hold(rig.Replies) }), end: heal},
-	"hold both":     {place: atWay, delays: true, begin: way(func(l *rig.Link) { l.Hold(rig.Both) }), end: heal},
-	"cut requests":  {place: atWay, begin: way(func(l *rig.Link) { l.Cut(rig.Requests) }), end: heal},
-	"cut replies":   {place: atWay, begin: way(func(l *rig.Link) { l.Cut(rig.Replies) }), end: heal},
-	"cut both":      {place: atWay, begin: way(func(l *rig.Link) { l.Cut(rig.Both) }), end: heal},
-	"slow":          {place: atWay, delays: true, begin: way(func(l *rig.Link) { l.Delay(rig.Both, opTimeout/3) }), end: heal},
-	"reset":         {place: atWay, begin: way((*rig.Link).Reset)},
-	"refuse":        {place: atWay, begin: way((*rig.Link).Refuse), end: heal},
+	"hold requests": {place: atWay, delays: true, begin: way(func(w Way) { w.Hold(rig.Requests) }), end: heal},
+	"hold replies":  {place: atWay, delays: true, begin: way(func(w Way) { w.Hold(rig.Replies) }), end: heal},
+	"hold both":     {place: atWay, delays: true, begin: way(func(w Way) { w.Hold(rig.Both) }), end: heal},
+	"cut requests":  {place: atWay, begin: way(func(w Way) { w.Cut(rig.Requests) }), end: heal},
+	"cut replies":   {place: atWay, begin: way(func(w Way) { w.Cut(rig.Replies) }), end: heal},
+	"cut both":      {place: atWay, begin: way(func(w Way) { w.Cut(rig.Both) }), end: heal},
+	"slow":          {place: atWay, delays: true, begin: way(func(w Way) { w.Delay(rig.Both, opTimeout/3) }), end: heal},
+	"reset":         {place: atWay, begin: way(Way.Reset)},
+	"refuse":        {place: atWay, begin: way(Way.Refuse), end: heal},
+
+	"clock back": {place: atServer, virtual: true, begin: func(ctx context.Context, a *arena, s Step) error {
+		return a.servers[s.Server].JumpClock(ctx, -ttl)
+	}},
+	"lagging fail-over": {place: atServer, virtual: true, forgets: true, guarded: true, begin: server(Server.Replicate), end: server(failOver)},
+	"tear":              {place: atWay, virtual: true, begin: way(func(w Way) { w.(Tearer).Tear() })},
+	"late": {
+		place: atClient, virtual: true, delays: true,
+		begin: func(_ context.Context, a *arena, s Step) error { return late(a.seats[s.Client].now, opTimeout/4) },
+		end:   func(_ context.Context, a *arena, s Step) error { return late(a.seats[s.Client].now, 0) },
+	},
 
 	"pause": {
 		place: atClient, delays: true,
@@ -200,11 +212,42 @@ var kinds = map[string]kind{
 }
 
 // demote makes a server the replica of another, which has all that it has answered. Connections to it stay open.
-func demote(n *rig.Node, ctx context.Context) error {
-	if err := n.Replicate(ctx); err != nil {
+func demote(s Server, ctx context.Context) error {
+	if err := s.Replicate(ctx); err != nil {
 		return err
 	}
-	return n.HandOver(ctx)
+	return s.HandOver(ctx)
+}
+
+// A Tearer is a Way that can end its connections in the middle of what is on its way; a Promoter a Server that can put the
+// replica of the last Replicate in its own place, which has got nothing since; a Laggard a Process whose goroutines
+// can run that much late. Only a simulation has them.
+type (
+	Tearer   interface{ Tear() }
+	Promoter interface{ Promote(context.Context) error }
+	Laggard  interface{ Late(by time.Duration) }
+)
+
+func failOver(s Server, ctx context.Context) error { return s.(Promoter).Promote(ctx) }
+
+func late(p Process, by time.Duration) error {
+	p.(Laggard).Late(by)
+	return nil
+}
+
+// Faults are all kinds.
+func Faults() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// Simulated are those that it claims to survive in a simulation, where more can be broken.
+func Simulated(v subjects.Variant) []string {
+	all := Survived(v)
+	for name, k := range kinds {
+		if k.virtual && (v.Servers > 1 || !k.forgets) {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Survived are the kinds of fault that a strategy claims to survive. Of a quorum they hit
@@ -212,9 +255,9 @@ func demote(n *rig.Node, ctx context.Context) error {
 // that it has answered on disk.
 func Survived(v subjects.Variant) []string {
 	if v.Servers > 1 {
-		return without("restart", "clock jump")
+		return allBut("restart", "clock jump")
 	}
-	return without("restart empty", "flush", "clock jump")
+	return allBut("restart empty", "flush", "clock jump")
 }
 
 // NotSurvived are those that it is known not to survive: the matrix of faults has ✗.
@@ -228,21 +271,6 @@ func NotSurvived(v subjects.Variant) []string {
 	return []string{"flush", "restart empty", "clock jump"}
 }
 
-func without(names ...string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool { return slices.Contains(names, k) })
-}
-
-// prepare makes servers what the strategy asks for.
-func (a *arena) prepare(ctx context.Context) error {
-	if slices.Contains(a.Faults, "restart") {
-		for _, n := range a.rig.Nodes {
-			if err := n.Persist(ctx, "always"); err != nil {
-				return err
-			}
-		}
-	}
-	if !a.Variant.Guarded {
-		return nil
-	}
-	return stage.Bootstrap(ctx, a.rig) // their former clients are gone
+func allBut(names ...string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool { return kinds[k].virtual || slices.Contains(names, k) })
 }
