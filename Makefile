@@ -6,7 +6,7 @@
 # is, "go doc ./internal/testkit/redistest" says.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lessons exercises exercise play model test more fuzz faults mutants soak editions check bench report release
+.PHONY: help demo lessons exercises exercise play model test more fuzz faults mutants simulate soak editions check bench report release
 
 export GO ?= go
 TEST ?= $(GO) test
@@ -47,9 +47,9 @@ model: ## have a model checker look for a history that breaks RedLock; it needs 
 	@$(GO) run ./docs/learn/model $(ARGS)
 
 # Tests mostly wait, so more of them go on at a time than there are processors; the packages that
-# take longest begin first. Of faults and nemesis this plays a slice: see the targets of these names.
+# take longest begin first. Of faults, simulations and the nemesis this plays a slice: see the targets faults, simulate and soak.
 WIDE := -race -shuffle=on -p 4 -parallel 6 -timeout 15m
-LONG := ./redlock ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setnxgetset ./lab/nemesis ./internal/testkit/rig ./docs/use/connecting
+LONG := ./redlock ./lab/simulate ./lab/compare ./lab/cmd/lab ./internal/testkit/subjects ./setnxgetset ./lab/nemesis ./internal/testkit/rig ./docs/use/connecting
 
 # What make test leaves out.
 MORE := '^Test(ConformanceTwoDead|ConformanceLeastRightsOfAll|Guarantees)$$'
@@ -64,12 +64,13 @@ test: ## run all tests, with the race detector, on real servers
 	@$(GO) run -race ./internal/testkit/redistest/which
 	$(IN_ALL) $(TEST) $(WIDE) -skip $(MORE) $(LONG) ./... ./cmd/locks ./lab/...
 
-more: ## run what make test leaves out: the other modules, RedLock with two dead servers, least rights
+more: ## run what make test leaves out: other modules, RedLock with two dead servers, least rights, all simulations once
 	@set -e; for m in . $(MODULES); do ( cd $$m; $(GO) mod download ); done
 	@$(GO) run -race ./internal/testkit/redistest/which
 	$(IN_ALL) $(TEST) $(WIDE) $(filter-out ./cmd/locks/... ./lab/...,$(TOGETHER))
 	@set -e; for m in $(NEWER); do ( cd $$m; echo "module $$m"; $(TEST) $(WIDE) ./... ); done
 	$(IN_ALL) $(TEST) $(WIDE) -run $(MORE) ./redlock ./lab/compare ./internal/testkit/subjects
+	cd lab && $(TEST) -count=1 -timeout 20m ./simulate -all
 
 # One target at a time, as go test has it. What it finds it writes to testdata/fuzz, where
 # make test runs it from then on.
@@ -89,10 +90,15 @@ mutants: ## put faults into the sources, one at a time: the tests must kill 97 %
 	$(GO) run -C lab ./mutants $(ARGS)
 	$(GO) run -C lab ./mutants -properties
 
-soak: ## an hour of random faults, half an hour on each strategy; ARGS='-for 10m -seed 7' for others
+# No race detector: it would take five times as long, and make test plays a slice with it.
+simulate: ## random faults on virtual time: ten minutes, in which all strategies live through hours; ARGS='-for 8h' for a night
+	@cd lab && $(GO) mod download
+	cd lab && $(GO) test -count=1 -timeout 0 -v -run '^TestSimulate$$' ./simulate -for 10m $(ARGS)
+
+soak: ## random faults on real servers: an hour, half an hour on each strategy; ARGS='-for 10m -seed 7' for others
 	@$(GO) mod download
 	@$(GO) run -race ./internal/testkit/redistest/which
-	cd lab && $(GO) test -count=1 -timeout 0 -v -run '^Test(Nemesis|NotSurvived|Planted)$$' ./nemesis -parallel 6 -for 30m $(ARGS)
+	cd lab && $(GO) test -count=1 -timeout 0 -v -run '^TestNemesis$$' ./nemesis -parallel 6 -for 30m $(ARGS)
 
 editions: ## the tests of all that speaks to servers on Redis 7.0, 8.0, 8.6, Valkey 8.1, 9.1, in containers
 	@$(GO) mod download
