@@ -231,7 +231,7 @@ func (w *worker) over(h *hold, err error) error {
 
 // excused is err, if no fault may cause it.
 func excused(err error) error {
-	for _, s := range []error{ErrStale, strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum} {
+	for _, s := range []error{ErrStale, strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum, strategy.ErrUnsupported} {
 		if errors.Is(err, s) {
 			return nil
 		}

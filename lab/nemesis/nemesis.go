@@ -51,6 +51,9 @@ type Config struct {
 	// once and does not wait, default 6.
 	Workers, Try int
 
+	// Plain: nobody adopts a lock, and all of a process have the same options.
+	Plain bool
+
 	// Dense is how many times as much is broken at ways and clients at a time, after pauses that are as much shorter. Default 1.
 	Dense int
 
@@ -101,7 +104,10 @@ func workload(c Config, seed uint64, client int) contender.Workload {
 	w := contender.Workload{
 		Workers: cmp.Or(c.Workers, workers), Seed: seed + uint64(client)<<32,
 		Patience: time.Second, Think: cmp.Or(c.Think, think), Rest: cmp.Or(c.Think, think),
-		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120), Adopt: 30, Other: 9,
+		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
+	}
+	if !c.Plain {
+		w.Adopt, w.Other = 30, 9
 	}
 	if c.Variant.Reentrant { // elsewhere it would wait for itself
 		w.Reenter = 6

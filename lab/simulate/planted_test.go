@@ -151,8 +151,9 @@ func search(t *testing.T, c config, property string) {
 	if c.Variant.Servers > 1 {
 		c.Think = slower
 	}
+	c.Plain = true // so that a mistake shows sooner
 	for c.Seed = 1; c.Seed <= seeds; c.Seed++ {
-		if r := play(t, c); violates(r, property) {
+		if r, _ := play(t, c); violates(r, property) {
 			t.Logf("%s: seed %d violates %s", c.Variant.Name, c.Seed, property)
 			if picture := r.Picture(); !strings.Contains(picture, "✗ ") {
 				t.Errorf("the picture marks nothing:\n%s", picture)

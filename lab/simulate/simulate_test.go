@@ -39,13 +39,15 @@ const slower = 10 * time.Millisecond
 // few are what is played without -all: a lock on one server, and one on three.
 var few = []string{"fairqueue", "redlock-3"}
 
-// play plays a round, and judges it: by the history, by the events, and by what is left with the servers.
-func play(t *testing.T, c nemesis.Config) (r *nemesis.Report) {
+// play plays a round, and judges it by the history and by the events. left is what is left with the servers.
+func play(t *testing.T, c nemesis.Config) (r *nemesis.Report, left []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var events ledger.Ledger
+		g := &simulate.Ground{Observe: events.Observe}
 		var err error
-		r, err = nemesis.Run(t.Context(), &simulate.Ground{Observe: events.Observe}, c)
+		r, err = nemesis.Run(t.Context(), g, c)
+		left = g.Left
 		if err != nil {
 			t.Fatalf("%s, seed %d: %v", c.Variant.Name, c.Seed, err)
 		}
@@ -56,7 +58,7 @@ func play(t *testing.T, c nemesis.Config) (r *nemesis.Report) {
 			t.Errorf("%s, seed %d: by the events %d calls and leases have not ended", c.Variant.Name, c.Seed, n)
 		}
 	})
-	return r
+	return r, left
 }
 
 // A tally is what all rounds came to.
@@ -163,7 +165,10 @@ func TestSimulate(t *testing.T) {
 
 // judged is play, of a round in which nothing may be found. After a violation it looks for faults that can be left out.
 func judged(t *testing.T, c nemesis.Config) *nemesis.Report {
-	r := play(t, c)
+	r, left := play(t, c)
+	if len(left) > 0 {
+		t.Errorf("%s, seed %d: left behind: %q", c.Variant.Name, c.Seed, left)
+	}
 	if len(r.Found) == 0 {
 		return r
 	}
@@ -179,20 +184,20 @@ func judged(t *testing.T, c nemesis.Config) *nemesis.Report {
 			if time.Now().After(patience) {
 				return false
 			}
-			if again := play(t, c); violates(again, property) {
+			if again, _ := play(t, c); violates(again, property) {
 				r = again
 				return true
 			}
 		}
 		return false
 	})
-	var left []string
+	var needed []string
 	for _, track := range c.Plan {
 		for _, s := range track {
-			left = append(left, s.String())
+			needed = append(needed, s.String())
 		}
 	}
-	t.Logf("of the faults these are enough: %s", cmp.Or(strings.Join(left, "; "), "none"))
+	t.Logf("of the faults these are enough: %s", cmp.Or(strings.Join(needed, "; "), "none"))
 	keep(t, r)
 	return r
 }
