@@ -238,7 +238,7 @@ type seat struct {
 	ops  []history.Op
 }
 
-// Run lets contenders and faults loose on a rig, which is reset first. The error says
+// Run lets contenders and faults loose on a ground. The error says
 // that the run itself came to grief; what the locks did wrong is in the report.
 func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
 	c.Calm = cmp.Or(c.Calm, Calm)
