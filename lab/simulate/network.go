@@ -83,10 +83,9 @@ func (l *Link) Delay(d rig.Direction, by time.Duration) {
 func (l *Link) Tear() {
 	l.set(func() {
 		for s := range l.streams {
-			for i, c := range s.chunks {
-				s.chunks[i].bytes = c.bytes[:len(c.bytes)/2]
-				s.chunks = s.chunks[:i+1]
-				break
+			if len(s.chunks) > 0 {
+				next := s.chunks[0]
+				s.chunks = []chunk{{next.bytes[:len(next.bytes)/2], next.arrive}}
 			}
 			s.end(syscall.ECONNRESET)
 		}
