@@ -292,7 +292,7 @@ func TestNoInfo(t *testing.T) {
 	}
 }
 
-// realServer is none that is embedded, which does not say who it is.
+// realServer is not an embedded one, which does not say who it is.
 func realServer(t *testing.T, notProven string) (*redistest.Server, driver.Node) {
 	t.Helper()
 	s := redistest.Own(t, redistest.Config{})

@@ -1,4 +1,4 @@
-// An answer to SUBSCRIBE that is none.
+// Tests an answer to SUBSCRIBE that does not confirm it.
 package goredisnode
 
 import (

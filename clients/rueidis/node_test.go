@@ -35,7 +35,7 @@ func TestNameIsTheAddress(t *testing.T) {
 	}
 }
 
-// A command at which the client's builder panics is refused; an empty key is none.
+// A command at which the client's builder panics is refused; an empty key is not sent.
 func TestCommandsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	n := shared(t)

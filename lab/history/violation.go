@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // A Violation is a guarantee that a history shows to be broken.
@@ -120,7 +122,7 @@ func (op Op) String() string {
 	add(op.Kind == KindWrite, " %q", op.Value)
 	add(op.Result != "", " = %s", op.Result)
 	add(op.Kind == KindRead && op.Result == OK, " %q", op.Value)
-	add(op.Hold != "", ", hold %.8s", op.Hold)
+	add(op.Hold != "", ", hold %s", strategy.ShortToken(op.Hold))
 	add(op.Owner != "" && op.Owner != op.Hold, ", owner %.20s", op.Owner)
 	add(op.Share != 0, ", share %d", op.Share)
 	add(op.Fence != 0, ", fence %d", op.Fence)

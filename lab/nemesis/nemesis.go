@@ -167,7 +167,6 @@ type Server interface {
 	Thaw(context.Context) error
 	Kill(context.Context) error
 	Restart(context.Context) error
-	Persist(ctx context.Context, fsync string) error
 	FlushAll(context.Context) error
 	FlushScripts(context.Context) error
 	JumpClock(ctx context.Context, by time.Duration) error
@@ -254,6 +253,7 @@ func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
 			return nil, err
 		}
 	}
+	began := history.Now()
 	a := &arena{Config: c, ground: g, faults: history.NewRecorder(nil), states: newSlots(c.Variant.Servers)}
 	defer func() { err = errors.Join(err, a.leave()) }()
 	if a.servers, a.store, err = g.Open(ctx, c); err != nil {
@@ -288,7 +288,22 @@ func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
 	for _, s := range a.seats {
 		ops = append(ops, s.ops)
 	}
-	return judge(c, history.Merge(ops...)), nil
+	return judge(c, since(began, history.Merge(ops...))), nil
+}
+
+// since has the times of a history count from the run's beginning, for those who read it.
+func since(began time.Duration, ops []history.Op) []history.Op {
+	for i := range ops {
+		op := &ops[i]
+		op.Start -= began
+		if op.End != history.Forever {
+			op.End -= began
+		}
+		if op.Deadline != 0 {
+			op.Deadline -= began
+		}
+	}
+	return ops
 }
 
 // A watcher is a Ground whose machine may be too slow for what is judged. It notes when.

@@ -26,7 +26,7 @@ type Server struct {
 	mu       sync.Mutex
 	serves   *instance            // nil: it is dead
 	disk     *miniredis.Miniredis // what a dead one had
-	persists bool
+	persists bool                 // it keeps all that it has answered, also over a Restart
 	replica  *miniredis.Miniredis
 	ahead    time.Duration // by how much its clock is
 	former   []*instance   // primaries, which live
@@ -100,11 +100,12 @@ func (i *instance) before(p *server.Peer, cmd string, args ...string) (done bool
 	}
 	i.turn <- struct{}{}
 	defer func() { <-i.turn }()
-	ends := i.tick()
-	if ends {
+	if i.thawed(); i.ended() {
 		p.Close()
 		return true
 	}
+	i.tick()
+	i.change(func(i *instance) { i.wrote = false })
 	i.serves.Store(p)
 	i.redis.Server().Dispatch(p, append([]string{cmd}, args...))
 	i.serves.Store(nil)
@@ -136,23 +137,30 @@ func (i *instance) refuses(p *server.Peer, cmd string) bool {
 	return true
 }
 
-// tick is the moment before a command: it waits while the server is frozen, and sets its clock. It does not hold mu when it calls miniredis, whose scripts come
-// back to before. It returns whether the process ends.
-func (i *instance) tick() (ends bool) {
+// thawed waits while the server is frozen.
+func (i *instance) thawed() {
 	i.mu.Lock()
-	for i.thaw != nil {
-		thaw := i.thaw
-		i.mu.Unlock()
-		<-thaw
-		i.mu.Lock()
-	}
-	ahead, ends := i.ahead, i.ends
-	i.wrote = false
+	thaw := i.thaw
 	i.mu.Unlock()
-	if ahead != 0 && !ends {
+	if thaw != nil {
+		<-thaw
+	}
+}
+
+func (i *instance) ended() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.ends
+}
+
+// tick sets miniredis' clock. It does not hold mu meanwhile: miniredis may be running a script, whose commands come to before.
+func (i *instance) tick() {
+	i.mu.Lock()
+	ahead := i.ahead
+	i.mu.Unlock()
+	if ahead != 0 {
 		i.redis.SetTime(time.Now().Add(ahead))
 	}
-	return ends
 }
 
 // nested reports whether a script sent the command. miniredis knows, and does not say.
@@ -178,15 +186,22 @@ func (i *instance) info() string {
 
 // change changes the process that serves.
 func (s *Server) change(what func(*instance)) error {
-	i := s.serving()
-	if i == nil {
-		return errDead
+	i, err := s.serving()
+	if err == nil {
+		i.change(what)
 	}
-	i.change(what)
-	return nil
+	return err
 }
 
-var errDead = errors.New("simulate: the server is dead")
+// serving is the process that serves here.
+func (s *Server) serving() (*instance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serves == nil {
+		return nil, errors.New("simulate: the server is dead")
+	}
+	return s.serves, nil
+}
 
 func (i *instance) change(what func(*instance)) {
 	i.mu.Lock()
@@ -204,9 +219,9 @@ func (s *Server) Freeze(context.Context) error {
 }
 
 // Thaw lets it go on.
-func (s *Server) Thaw(context.Context) error { return s.change((*instance).thawed) }
+func (s *Server) Thaw(context.Context) error { return s.change((*instance).goOn) }
 
-func (i *instance) thawed() {
+func (i *instance) goOn() {
 	if i.thaw != nil {
 		close(i.thaw)
 		i.thaw = nil
@@ -228,16 +243,10 @@ func (s *Server) Kill(context.Context) error {
 func (s *Server) end(i *instance) {
 	i.change(func(i *instance) {
 		i.ends = true
-		i.thawed()
+		i.goOn()
 	})
 	s.reset()
 	i.redis.Close()
-}
-
-// Persist makes it keep all that it answers, also over a Restart.
-func (s *Server) Persist(context.Context, string) error {
-	s.persists = true
-	return nil
 }
 
 // Restart starts it again.
@@ -254,9 +263,9 @@ func (s *Server) Restart(context.Context) error {
 
 // Replicate gives it a replica that has all that it has now, and gets nothing more.
 func (s *Server) Replicate(context.Context) error {
-	i := s.serving()
-	if i == nil {
-		return errDead
+	i, err := s.serving()
+	if err != nil {
+		return err
 	}
 	s.replica = miniredis.NewMiniRedis()
 	s.replica.ClockTTL(true)
@@ -264,14 +273,11 @@ func (s *Server) Replicate(context.Context) error {
 	return nil
 }
 
-// Promote makes the replica the primary. The old primary becomes a replica, and keeps its connections.
+// Promote makes the replica of Replicate the primary. The old primary becomes a replica, and keeps its connections.
 func (s *Server) Promote(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.serves
-	if old == nil {
-		return errDead
-	}
 	old.change(func(i *instance) { i.replica = true })
 	s.former = append(s.former, old)
 	s.serves = s.start(s.replica)
@@ -316,26 +322,19 @@ func imitate(to, from *miniredis.Miniredis) {
 
 // FlushAll deletes every key.
 func (s *Server) FlushAll(context.Context) error {
-	i := s.serving()
-	if i == nil {
-		return errDead
+	i, err := s.serving()
+	if err != nil {
+		return err
 	}
 	i.redis.FlushAll()
 	return nil
 }
 
-// serving is the process that serves here; nil: none does.
-func (s *Server) serving() *instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serves
-}
-
 // FlushScripts makes it forget every script.
 func (s *Server) FlushScripts(context.Context) error {
-	i := s.serving()
-	if i == nil {
-		return errDead
+	i, err := s.serving()
+	if err != nil {
+		return err
 	}
 	c, err := i.redis.Dial()
 	if err != nil {
@@ -388,9 +387,9 @@ func (s *Server) reset() {
 // JumpClock sets its clock forward, or back. Redis notes when a key expires, so after a step back each key lasts
 // longer; miniredis notes how much is left.
 func (s *Server) JumpClock(_ context.Context, by time.Duration) error {
-	i := s.serving()
-	if i == nil {
-		return errDead
+	i, err := s.serving()
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	s.ahead += by

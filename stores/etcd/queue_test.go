@@ -4,6 +4,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -92,46 +93,37 @@ func afterRelease(t *testing.T, p driver.Protocol, c driver.Claim, heard <-chan 
 	return heard
 }
 
-// TestGivingUp: who stands before a waiter gives up, one after the other. The waiter is not woken until it is its turn.
+// TestGivingUp: those who stand before a waiter give up, one after the other. The waiter is not woken until it is its turn, whether
+// it asks meanwhile or not.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
-	p, key := On(clientOf(t, endpoints(t))), keyOf(t)
-	held := must(t, p, claimOf(key, "holder"))
-	first, _ := queue(t, p, key, "first")
-	second, _ := queue(t, p, key, "second")
-	last, heard := queue(t, p, key, "last")
-	for _, c := range []driver.Claim{second, first} {
-		if err := p.Undo(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+	p := On(clientOf(t, endpoints(t)))
+	for _, asks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("asks %v", asks), func(t *testing.T) {
+			key := keyOf(t)
+			held := must(t, p, claimOf(key, "holder"))
+			first, _ := queue(t, p, key, "first")
+			second, _ := queue(t, p, key, "second")
+			last, heard := queue(t, p, key, "last")
+			for _, c := range []driver.Claim{second, first} {
+				if err := p.Undo(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if asks {
+				if g, err := p.Acquire(t.Context(), last); !errors.Is(err, strategy.ErrHeld) || g.Place != 1 {
+					t.Errorf("Acquire() = place %d, %v, want held, and place 1", g.Place, err)
+				}
+			}
+			select {
+			case n := <-heard:
+				t.Errorf("the last waiter hears %+v, want nothing: the lock is held", n)
+			default:
+			}
+			hears(t, "last", afterRelease(t, p, held, heard))
+			must(t, p, last)
+		})
 	}
-	if g, err := p.Acquire(t.Context(), last); !errors.Is(err, strategy.ErrHeld) || g.Place != 1 {
-		t.Errorf("Acquire() = place %d, %v, want held, and place 1", g.Place, err)
-	}
-	select {
-	case n := <-heard:
-		t.Errorf("the last waiter hears %+v, want nothing: the lock is held", n)
-	default:
-	}
-	hears(t, "last", afterRelease(t, p, held, heard))
-	must(t, p, last)
-}
-
-// TestMiddleGivesUp: the last waiter, which asks nothing, hears of its turn though those before it gave up.
-func TestMiddleGivesUp(t *testing.T) {
-	t.Parallel()
-	p, key := On(clientOf(t, endpoints(t))), keyOf(t)
-	held := must(t, p, claimOf(key, "holder"))
-	first, _ := queue(t, p, key, "first")
-	second, _ := queue(t, p, key, "second")
-	last, heard := queue(t, p, key, "last")
-	for _, c := range []driver.Claim{second, first} {
-		if err := p.Undo(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	hears(t, "last", afterRelease(t, p, held, heard))
-	must(t, p, last)
 }
 
 // TestPassAfterLoss: a pass names a place that is lost, and nobody else queues.
@@ -306,7 +298,7 @@ func TestRenewalUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestWatchUnconfirmed: a subscription that nobody confirms is none.
+// TestWatchUnconfirmed: Watch fails if nobody confirms the subscription in time.
 func TestWatchUnconfirmed(t *testing.T) {
 	t.Parallel()
 	p := On(clientOf(t, []string{"127.0.0.1:1"})).(*protocol)

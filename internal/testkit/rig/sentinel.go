@@ -25,7 +25,6 @@ type Sentinels struct {
 	Servers []*redistest.Server // who is the master changes
 
 	sentinels []*redistest.Server
-	frozen    []*redistest.Server // replicas that hear nothing: see Stall
 }
 
 const (
@@ -188,30 +187,6 @@ func (s *Sentinels) Heard(ctx context.Context, master *redistest.Server) error {
 	})
 }
 
-// Stall makes the replicas hear nothing from now on: they are paused, and the master drops
-// what it would send to them. FailOver lets them go on, when there is nobody left to hear.
-// Call it with less than a few seconds between.
-func (s *Sentinels) Stall(ctx context.Context) error {
-	master, err := s.Master(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.Heard(ctx, master); err != nil {
-		return err
-	}
-	for _, one := range s.Servers {
-		if one == master || one.Dead() {
-			continue
-		}
-		if err := one.Freeze(ctx); err != nil {
-			return wrap(err)
-		}
-		s.frozen = append(s.frozen, one)
-	}
-	_, err = call(ctx, master, "CLIENT", "KILL", "TYPE", "replica")
-	return err
-}
-
 // FailOver kills the master, and returns once all Sentinels name another.
 func (s *Sentinels) FailOver(ctx context.Context) (master *redistest.Server, err error) {
 	old, err := s.Master(ctx)
@@ -224,12 +199,6 @@ func (s *Sentinels) FailOver(ctx context.Context) (master *redistest.Server, err
 	if err := old.Kill(ctx); err != nil {
 		return nil, wrap(err)
 	}
-	for _, one := range s.frozen {
-		if err := one.Thaw(ctx); err != nil {
-			return nil, wrap(err)
-		}
-	}
-	s.frozen = nil
 	if master, err = s.another(ctx, old); err != nil {
 		return nil, err
 	}
