@@ -129,11 +129,11 @@ func TestContext(t *testing.T) {
 
 	// Sent, and never answered.
 	began := time.Now()
-	sent = set(t.Context(), began.Add(50*time.Millisecond), "d")
+	sent = set(t.Context(), began.Add(2*time.Second), "d")
 	await(t, "the request", arrived)
 	want(t, "not answered", await(t, "return", sent), strategy.ErrUnknown, os.ErrDeadlineExceeded)
 	if took := time.Since(began); took > nodetest.Generous/2 {
-		t.Errorf("it took %v, due was in 50 ms", took)
+		t.Errorf("it took %v, due was in 2 s", took)
 	}
 	close(answer)
 	if f.Seen("SET b") > 0 {
