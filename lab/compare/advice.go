@@ -19,6 +19,8 @@ type purpose struct {
 var purposes = []purpose{
 	{"production, on one Redis", []string{"fairqueue"},
 		"Its queue serves waiters in the order of arrival, in all processes. One Redis stays one point of failure: what it forgets, it grants again."},
+	{"two holders at once would do real damage", []string{"etcd", "postgres"},
+		"Their servers forget no lock in a fail-over: etcd answers when a majority of its members has it on disk, PostgreSQL with a synchronous standby. See docs/use/stores.md."},
 	{"a lock that outlives one of its servers", []string{"redlock"},
 		"It goes on while a minority of its servers is down. The servers' clocks must run alike, and one that restarts empty must stay out for a TTL. " +
 			"Without its option WithFences it issues no fences."},

@@ -7,7 +7,8 @@
 // Guarantees are trials of the suite, held in this run. A trial for which the machine was too slow is
 // held again, alone. The connections count the requests and their round trips.
 // A strategy on several servers takes the first of them, and all counts are of
-// them together. For timings the strategies take turns, so that a machine that is slower
+// them together. Of a lock in another store nobody
+// counts requests, and the trials that need a hook into them are left to its own tests. For timings the strategies take turns, so that a machine that is slower
 // for a while is slower for all; the time that one caller needs is taken call by call next to a
 // PING, and divided by it. A second series of PINGs, divided by the first, shows the noise. A
 // rate is the median of several rounds.
@@ -27,6 +28,7 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/strategy"
 )
 
 // Contenders is how many contend for one lock, in the measurements of that.
@@ -41,7 +43,8 @@ type Config struct {
 	Kind     redistest.Kind      // of the servers
 	Choice   string              // which servers they are, and why
 	Variants []subjects.Variant
-	Version  string // of this module
+	Stores   []Store // have the last columns
+	Version  string  // of this module
 
 	// Each is how long one measurement of one strategy takes. 0: none is taken, only
 	// the guarantees are looked at.
@@ -55,6 +58,40 @@ type Config struct {
 	// Progress, if set, hears what part of the whole is done, and what is next. It must be fast,
 	// and is called by one goroutine at a time.
 	Progress func(part float64, next string)
+}
+
+// A Store is a lock that is not on Redis: how the suite opens it, and what it is.
+type Store struct {
+	conformance.Subject
+	Summary string // in half a sentence
+}
+
+// A contestant is one column.
+type contestant struct {
+	name, summary string
+	servers       []*redistest.Server // none: it is not on Redis
+	variant       subjects.Variant    // on these servers
+	subject       conformance.Subject
+}
+
+func (c Config) contestants() (all []contestant) {
+	for _, v := range c.Variants {
+		servers := c.Servers[:v.Servers]
+		all = append(all, contestant{v.Name, v.Summary, servers, v, v.Subject(servers)})
+	}
+	for _, s := range c.Stores {
+		all = append(all, contestant{name: s.Name, summary: s.Summary, subject: s.Subject})
+	}
+	return all
+}
+
+// opener opens strategies as one process would, on connections that m counts, until end. nil: nobody counts.
+func (c contestant) opener(m *Meter) (open func(strategy.Options) (strategy.Strategy, error), end func()) {
+	if m == nil || len(c.servers) == 0 {
+		return c.subject.Open, func() {}
+	}
+	pools, end := m.Pools(c.servers)
+	return func(o strategy.Options) (strategy.Strategy, error) { return c.variant.New(pools, o) }, end
 }
 
 // trialCost is about what a trial adds to the whole, side by side with others. It
@@ -83,15 +120,14 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return false
 	})
 	r := &Report{
-		Version:    c.Version,
-		Began:      time.Now().UTC().Truncate(time.Millisecond),
-		Redis:      RedisOf(c.Servers, c.Kind, c.Choice),
-		Machine:    Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
-		Strategies: make([]Column, len(c.Variants)),
-		LeftOut:    leftOut,
+		Version: c.Version,
+		Began:   time.Now().UTC().Truncate(time.Millisecond),
+		Redis:   RedisOf(c.Servers, c.Kind, c.Choice),
+		Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
+		LeftOut: leftOut,
 	}
-	for i, v := range c.Variants {
-		r.Strategies[i] = Column{Name: v.Name, Summary: v.Summary, Servers: v.Servers}
+	for _, t := range c.contestants() {
+		r.Strategies = append(r.Strategies, Column{Name: t.name, Summary: t.summary, Servers: len(t.servers)})
 	}
 	began := time.Now()
 	err := pingAll(ctx, c.Servers)
@@ -190,7 +226,7 @@ func judging(c Config, r *Report) step {
 	}
 	return step{
 		doing: "guarantees",
-		about: time.Duration(trials*len(c.Variants)) * trialCost,
+		about: time.Duration(trials*len(r.Strategies)) * trialCost,
 		run: func(ctx context.Context, tell func(float64, string)) error {
 			rows, err := judge(ctx, c, func(done, all int) {
 				tell(float64(done)/float64(all), fmt.Sprintf("guarantees: trial %d of %d", done, all))
@@ -212,13 +248,16 @@ func (s *Column) note(ctx context.Context, what string, err error) {
 
 func costing(c Config, r *Report) []step {
 	var steps []step
-	for i, v := range c.Variants {
+	for i, t := range c.contestants() {
+		if len(t.servers) == 0 {
+			continue // nobody counts its requests
+		}
 		steps = append(steps, step{
-			doing: v.Name + ": counting requests",
+			doing: t.name + ": counting requests",
 			about: time.Second,
 			run: func(ctx context.Context, _ func(float64, string)) error {
 				var err error
-				r.Strategies[i].Cost, err = cost(ctx, c.Servers[:v.Servers], v)
+				r.Strategies[i].Cost, err = cost(ctx, t)
 				r.Strategies[i].note(ctx, MeasuringCost, err)
 				return nil
 			},
@@ -228,12 +267,12 @@ func costing(c Config, r *Report) []step {
 }
 
 func solo(c Config, r *Report, t timing) step {
-	d := t.each * time.Duration(len(c.Variants))
+	d := t.each * time.Duration(len(r.Strategies))
 	return step{
 		doing: "one caller: PING and each strategy in turn",
 		about: d + d/10,
 		run: func(ctx context.Context, _ func(float64, string)) error {
-			ping, solos, errs, err := soloists(ctx, c.Servers, c.Variants, d)
+			ping, solos, errs, err := soloists(ctx, c.Servers, c.contestants(), d)
 			if err != nil {
 				return err
 			}
@@ -254,15 +293,16 @@ type measurement interface {
 }
 
 // inTurns are the steps in which the strategies take turns, so many rounds each.
-func inTurns(c Config, r *Report, t timing, what, doing string, of func([]*redistest.Server, subjects.Variant) measurement) (steps []step) {
+func inTurns(c Config, r *Report, t timing, what, doing string, of func(contestant) measurement) (steps []step) {
+	contestants := c.contestants()
 	var all []measurement
-	for _, v := range c.Variants {
-		all = append(all, of(c.Servers[:v.Servers], v))
+	for _, one := range contestants {
+		all = append(all, of(one))
 	}
 	for round := range t.rounds {
-		for i, v := range c.Variants {
+		for i, one := range contestants {
 			steps = append(steps, step{
-				doing: v.Name + ": " + doing,
+				doing: one.name + ": " + doing,
 				about: t.warmUp() + t.round(),
 				run: func(ctx context.Context, _ func(float64, string)) error {
 					s := &r.Strategies[i]
@@ -283,15 +323,15 @@ func inTurns(c Config, r *Report, t timing, what, doing string, of func([]*redis
 }
 
 func handingOff(c Config, r *Report, t timing) []step {
-	return inTurns(c, r, t, MeasuringHandOff, "hand-off from process to process", func(servers []*redistest.Server, v subjects.Variant) measurement {
-		return &handOffs{servers: servers, v: v, h: histogram()}
+	return inTurns(c, r, t, MeasuringHandOff, "hand-off from process to process", func(one contestant) measurement {
+		return &handOffs{of: one, h: histogram()}
 	})
 }
 
 func contending(c Config, r *Report, t timing) (steps []step) {
 	for _, n := range Contenders {
-		steps = append(steps, inTurns(c, r, t, MeasuringContention, fmt.Sprintf("%d contending", n), func(servers []*redistest.Server, v subjects.Variant) measurement {
-			return &contention{servers: servers, v: v, got: make([]int64, n)}
+		steps = append(steps, inTurns(c, r, t, MeasuringContention, fmt.Sprintf("%d contending", n), func(one contestant) measurement {
+			return &contention{of: one, got: make([]int64, n)}
 		})...)
 	}
 	return steps

@@ -11,7 +11,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -33,18 +32,18 @@ const (
 
 // cost counts what an uncontended lock sends to all its servers. Two strategies, as two processes would have them,
 // take part: one holds the lock while the other tries.
-func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) (*Cost, error) {
+func cost(ctx context.Context, of contestant) (*Cost, error) {
 	name := freshName()
-	defer sweep(ctx, servers, name)
+	defer sweep(ctx, of.servers, name)
 	var m Meter
-	pools, end := m.Pools(servers)
+	open, end := of.opener(&m)
 	defer end()
-	holder, err := v.New(pools, patient)
+	holder, err := open(patient)
 	if err != nil {
 		return nil, err
 	}
 	defer holder.Close()
-	rival, err := v.New(pools, patient)
+	rival, err := open(patient)
 	if err != nil {
 		return nil, err
 	}
@@ -74,14 +73,14 @@ func cost(ctx context.Context, servers []*redistest.Server, v subjects.Variant) 
 			if err := call(); err != nil {
 				return nil, err
 			}
-			m.settle(ctx, len(servers))
+			m.settle(ctx, len(of.servers))
 			if i >= 0 {
 				all[k].add(m.take())
 			}
 		}
 	}
 	c := &Cost{Acquire: all[0].each(costRounds), HeldTry: all[1].each(costRounds), Release: all[2].each(costRounds)}
-	c.KeysLeft, err = left(ctx, servers, holder)
+	c.KeysLeft, err = left(ctx, of.servers, holder)
 	return c, err
 }
 

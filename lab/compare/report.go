@@ -76,7 +76,7 @@ func (m Millis) Duration() time.Duration {
 type Column struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
-	Servers int    `json:"servers"` // that it takes
+	Servers int    `json:"servers"` // of Redis, that it takes; 0: it is in another store
 
 	Guarantees []Guarantee  `json:"guarantees"`
 	Cost       *Cost        `json:"cost,omitempty"`
@@ -163,7 +163,7 @@ type Solo struct {
 type HandOff struct {
 	Latency
 	PerPing  float64 `json:"p50_per_ping"`
-	Commands float64 `json:"commands"` // that both send, for each
+	Commands float64 `json:"commands"` // that both send, for each; 0 in another store than Redis, where nobody counts them
 }
 
 // Contention is many contenders for one lock.

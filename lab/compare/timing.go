@@ -11,10 +11,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
-	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -58,7 +55,7 @@ func record(h *hdrhistogram.Histogram, d time.Duration) {
 
 // soloists measures acquire and release by one caller. Everything takes turns call
 // by call: PING of the first server, PING again for control, and each strategy.
-func soloists(ctx context.Context, servers []*redistest.Server, variants []subjects.Variant, d time.Duration) (*Ping, []*Solo, []error, error) {
+func soloists(ctx context.Context, servers []*redistest.Server, contestants []contestant, d time.Duration) (*Ping, []*Solo, []error, error) {
 	conn, err := servers[0].Pool().GetContext(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -69,12 +66,11 @@ func soloists(ctx context.Context, servers []*redistest.Server, variants []subje
 		return err
 	}
 	timed := []func() error{ping, ping}
-	errs := make([]error, len(variants))
-	for i, v := range variants {
+	errs := make([]error, len(contestants))
+	for i, c := range contestants {
 		name := freshName()
-		own := servers[:v.Servers]
-		defer sweep(ctx, own, name)
-		st, err := v.New(pools(own), patient)
+		defer sweep(ctx, c.servers, name)
+		st, err := c.subject.Open(patient)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -107,7 +103,7 @@ func soloists(ctx context.Context, servers []*redistest.Server, variants []subje
 			warmed = true
 			p := latency(hs[0])
 			control := hs[1].ValueAtQuantile(50)
-			solos := make([]*Solo, len(variants))
+			solos := make([]*Solo, len(contestants))
 			for i := range solos {
 				if errs[i] == nil {
 					l := latency(hs[i+2])
@@ -132,14 +128,6 @@ func soloists(ctx context.Context, servers []*redistest.Server, variants []subje
 	return nil, nil, nil, context.Cause(ctx)
 }
 
-func pools(servers []*redistest.Server) []*redis.Pool {
-	var ps []*redis.Pool
-	for _, s := range servers {
-		ps = append(ps, s.Pool())
-	}
-	return ps
-}
-
 // hold is how long a lock is held before it is handed off: longer than a waiter
 // takes to begin to wait, so that it is the hand-off that is measured.
 const hold = time.Millisecond
@@ -147,19 +135,18 @@ const hold = time.Millisecond
 // handOffs measures the way of a lock from one process to another that waits for
 // it. Two strategies, each with connections of its own, pass it to and fro.
 type handOffs struct {
-	servers []*redistest.Server // as many as v takes
-	v       subjects.Variant
-	h       *hdrhistogram.Histogram
-	n       sent
+	of contestant
+	h  *hdrhistogram.Histogram
+	n  sent
 }
 
 // round passes the lock to and fro for warm and then for d, which counts.
 func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error) {
 	var m Meter
-	metered, end := m.Pools(o.servers)
+	open, end := o.of.opener(&m)
 	defer end()
 	name := freshName()
-	defer sweep(ctx, o.servers, name)
+	defer sweep(ctx, o.of.servers, name)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -200,7 +187,7 @@ func (o *handOffs) round(ctx context.Context, warm, d time.Duration) (err error)
 	var players sync.WaitGroup
 	errs := make([]error, 2)
 	for i, ch := range [][2]chan struct{}{{a, b}, {b, a}} {
-		st, err := o.v.New(metered, patient)
+		st, err := open(patient)
 		if err != nil {
 			cancel(err)
 			players.Wait()
@@ -241,20 +228,19 @@ func (o *handOffs) finish(s *Column, ping *Ping) error {
 // contention measures n contenders for one name: each is a goroutine of one process
 // that acquires and releases over and over, without holding.
 type contention struct {
-	servers []*redistest.Server // as many as v takes
-	v       subjects.Variant
-	got     []int64 // by contender, in all rounds
-	rates   []float64
+	of    contestant
+	got   []int64 // by contender, in all rounds
+	rates []float64
 }
 
 func (c *contention) round(ctx context.Context, warm, d time.Duration) error {
-	st, err := c.v.New(pools(c.servers), patient)
+	st, err := c.of.subject.Open(patient)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
 	name := freshName()
-	defer sweep(ctx, c.servers, name)
+	defer sweep(ctx, c.of.servers, name)
 	lock := st.NewLock(name)
 
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -180,7 +180,11 @@ func (r *Report) Tables() (all []Table) {
 				if s.HandOff == nil {
 					return nil
 				}
-				return []string{Micros(s.HandOff.P50), Micros(s.HandOff.P99), threeDigits(s.HandOff.PerPing), threeDigits(s.HandOff.Commands)}
+				commands := none
+				if s.Servers > 0 {
+					commands = threeDigits(s.HandOff.Commands)
+				}
+				return []string{Micros(s.HandOff.P50), Micros(s.HandOff.P99), threeDigits(s.HandOff.PerPing), commands}
 			}},
 		{Table{Of: MeasuringContention, Title: "Contention", About: "acquisitions per second · fairness", Head: contenders},
 			func(s Column) []string {
@@ -238,6 +242,11 @@ func (r *Report) How() string {
 		s += fmt.Sprintf(", which differ by up to ±%.0f %%", 100*spread)
 	}
 	s += "."
+	for _, c := range r.Strategies {
+		if c.Servers == 0 {
+			s += " Trials on " + c.Name + " that need a hook into its requests are held by its own tests alone."
+		}
+	}
 	s += fmt.Sprintf(" PING: p50 %s, p99 %s; divided by itself it reads %.2f, which is the noise of one caller's figures.",
 		Micros(r.Ping.P50), Micros(r.Ping.P99), r.Ping.Control)
 	return s

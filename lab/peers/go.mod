@@ -11,7 +11,7 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/gofrs/uuid/v5 v5.5.1
 	github.com/gomodule/redigo v1.9.3
-	github.com/lockstrategies/locks v0.0.0
+	github.com/lockstrategies/locks v0.1.0
 	github.com/lockstrategies/locks/lab v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79

@@ -9,9 +9,9 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Child is [conformance.Child] with all variants, on the servers that a Subject's ChildEnv names.
-func Child() bool {
-	var all []conformance.Subject
+// Child is [conformance.Child] with all variants, on the servers that a Subject's ChildEnv names, and with others.
+func Child(others ...conformance.Subject) bool {
+	all := others
 	for _, v := range All() {
 		all = append(all, conformance.Subject{Name: v.Name, Open: func(o strategy.Options) (strategy.Strategy, error) {
 			farm, servers, err := ParentsServers(context.Background())

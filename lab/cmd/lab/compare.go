@@ -15,6 +15,7 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
+	"github.com/lockstrategies/locks/lab/compare/stores"
 )
 
 const (
@@ -33,6 +34,7 @@ type comparison struct {
 	json, markdown bool
 
 	variants []subjects.Variant
+	stores   []compare.Store
 }
 
 func compareCommand() *cobra.Command {
@@ -49,6 +51,9 @@ func compareCommand() *cobra.Command {
 	}
 	if aside.Len() > 0 {
 		list.WriteString("Only when asked for:\n" + aside.String())
+	}
+	for _, s := range stores.Children() {
+		all = append(all, s.Name)
 	}
 	cmd := &cobra.Command{
 		Use:   "compare",
@@ -67,6 +72,11 @@ or REDIS_ADDRS, which takes a password, too) the locks have names that nobody el
 uses. Nothing of them stays, unless there are more than 100,000 keys. But the server
 is put under load. Compare leaves out a strategy that takes more servers than you
 give; the others take the first.
+
+If POSTGRES_URL or ETCD_ENDPOINTS (host:port,…) names a server, the lock in that store
+has a column, too. Its requests are not counted, and the trials that need a hook into
+them are left to its own tests. PostgreSQL gets the schema "locks". The trials on etcd take
+a minute, since its leases last 2 s or more.
 
 Exit status: 0 if it compared; 1 if it could not, or if a trial ended as it should
 not; 69 if the servers cannot be reached or used; 2 if the flags are wrong; 128 + n
@@ -126,6 +136,9 @@ func (c *comparison) choose() error {
 			c.variants = append(c.variants, v)
 		}
 	}
+	for _, s := range stores.Children() {
+		names = append(names, s.Name)
+	}
 	for _, s := range c.strategies {
 		if !slices.Contains(names, s) {
 			return fmt.Errorf("there is no strategy %q: there are %s", s, strings.Join(names, ", "))
@@ -145,7 +158,15 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, farm.Close()) }()
-	nodes, err := farm.AtMost(ctx, subjects.Most(c.variants))
+	there, closeStores, err := stores.FromEnv(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeStores()
+	if err := c.chooseStores(there); err != nil {
+		return err
+	}
+	nodes, err := farm.AtMost(ctx, max(subjects.Most(c.variants), 1))
 	if err != nil {
 		return c.gaveUp(ctx, err)
 	}
@@ -171,12 +192,28 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
+// chooseStores takes the stores that were asked for, all if no strategy was.
+func (c *comparison) chooseStores(there []compare.Store) error {
+	for _, s := range there {
+		if len(c.strategies) == 0 || slices.Contains(c.strategies, s.Name) {
+			c.stores = append(c.stores, s)
+		}
+	}
+	for _, s := range stores.Children() {
+		if slices.Contains(c.strategies, s.Name) && !slices.ContainsFunc(there, func(t compare.Store) bool { return t.Name == s.Name }) {
+			return fmt.Errorf("--strategy %s takes a server: %s or %s names it", s.Name, stores.PostgresVar, stores.EtcdVar)
+		}
+	}
+	return nil
+}
+
 func (c *comparison) measure(ctx context.Context, farm *redistest.Farm, nodes []*redistest.Server, stderr io.Writer) (*compare.Report, error) {
 	config := compare.Config{
 		Servers:  nodes,
 		Kind:     farm.Kind(),
 		Choice:   c.asAsked(farm.Choice()), // the slow work may have shown that it must be another
 		Variants: c.variants,
+		Stores:   c.stores,
 		Version:  cli.Version(),
 		Each:     c.duration,
 	}

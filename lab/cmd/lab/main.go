@@ -24,12 +24,13 @@ import (
 
 	"github.com/lockstrategies/locks/internal/cli"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
+	"github.com/lockstrategies/locks/lab/compare/stores"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/faults"
 )
 
 func main() {
-	if contender.Child(faults.Players()...) || subjects.Child() {
+	if contender.Child(faults.Players()...) || subjects.Child(stores.Children()...) {
 		return // it was a process that a play of faults stops, or one of a trial
 	}
 	cli.Main(rootCommand())
