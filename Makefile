@@ -1,7 +1,7 @@
 # Everything here runs on a bare machine with Go, and fetches what it needs. "make model" alone needs a tool that you install: it
 # says how.
 # A server for the tests is looked for in this order: REDIS_ADDRS, Docker, a local
-# redis-server, an embedded one. REDIS_KIND=docker|process|embedded|given demands one,
+# redis-server, an embedded one. PostgreSQL and etcd likewise: see CONTRIBUTING.md. REDIS_KIND=docker|process|embedded|given demands one,
 # and REDIS_SERVER=redis-7.0|redis-8.0|redis-8.6|valkey-8.1|valkey-9.1 a version; what else there
 # is, "go doc ./internal/testkit/redistest" says.
 

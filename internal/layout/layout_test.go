@@ -146,8 +146,8 @@ func TestDirections(t *testing.T) {
 			to, ours := strings.CutPrefix(i, module)
 			below, beside := floor(to)
 			switch {
-			case strings.HasPrefix(i, "github.com/ory/dockertest") && name != "internal/testkit/redistest":
-				t.Errorf("%s imports %s: only internal/testkit/redistest may", f.path, i)
+			case strings.HasPrefix(i, "github.com/ory/dockertest") && name != "internal/testkit/machine":
+				t.Errorf("%s imports %s: only internal/testkit/machine may", f.path, i)
 			case ours && wing(to) > known:
 				t.Errorf("%s imports %s, of another wing", f.path, to)
 			case isTest || mine > 0:

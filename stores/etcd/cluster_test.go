@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -21,17 +21,17 @@ var patient = strategy.Options{TTL: 30 * time.Second, OpTimeout: 2 * time.Second
 
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
-	leaderLeaves(t, (*member).kill)
+	leaderLeaves(t, (*storetest.Server).Kill)
 }
 
 // TestLeaderStopped: its connections stay open, and it does not answer.
 func TestLeaderStopped(t *testing.T) {
 	t.Parallel()
-	leaderLeaves(t, func(m *member) { m.signal(syscall.SIGSTOP) })
+	leaderLeaves(t, (*storetest.Server).Freeze)
 }
 
 // leaderLeaves: the holder keeps its lock, or learns of its loss first, and the waiters get it in their order.
-func leaderLeaves(t *testing.T, leave func(*member)) {
+func leaderLeaves(t *testing.T, leave func(*storetest.Server, context.Context) error) {
 	members, endpoints := startCluster(t, 3)
 	var all []strategy.Strategy
 	for range 3 {
@@ -67,7 +67,9 @@ func leaderLeaves(t *testing.T, leave func(*member)) {
 		})
 	}
 
-	leave(leader(t, members))
+	if err := leave(leader(t, members), t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	verdict.Eventually(t, "the holder's lock is renewed by the other members", func() bool {
 		if err := held.Err(); err != nil {
 			t.Fatalf("Err() = %v, want nil: two members serve", err)
@@ -120,15 +122,10 @@ func TestMinority(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range members[1:] {
-		m.signal(syscall.SIGSTOP)
+		if err := m.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	c := clientOf(t, endpoints)
-	verdict.Eventually(t, "the members have stopped", func() bool { // which takes a moment
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := c.Put(ctx, "anything", "")
-		return err != nil
-	})
 	if lease, err := s.NewLock("y").TryAcquire(t.Context()); err == nil {
 		t.Errorf("TryAcquire() = nil for %v, want an error: one of three members answers", time.Until(lease.Deadline()))
 	} else if errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrLost) {
@@ -146,7 +143,9 @@ func TestMinority(t *testing.T) {
 		t.Error("Check() = nil, want an error: most members do not answer")
 	}
 	for _, m := range members[1:] {
-		m.signal(syscall.SIGCONT)
+		if err := m.Thaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	verdict.Eventually(t, "the lock is free again", func() bool {
 		lease, err := s.NewLock("x").TryAcquire(t.Context())

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -66,7 +67,7 @@ func subject(t *testing.T, name string, servers []string) conformance.Subject {
 			}
 			return left, nil
 		},
-		ChildEnv: []string{endpointsVar + "=" + strings.Join(servers, ",")},
+		ChildEnv: storetest.Given(storetest.EtcdEnv, strings.Join(servers, ",")),
 		TTL:      shortTTL(t),
 		Fenced:   true,
 		Fair:     true,

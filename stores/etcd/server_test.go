@@ -2,15 +2,7 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,21 +11,17 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// endpointsVar names the servers, separated by commas.
-const endpointsVar = "ETCD_ENDPOINTS"
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 // endpoints are those of the servers. Without any the test is skipped.
 func endpoints(t testing.TB) []string {
 	t.Helper()
-	list := os.Getenv(endpointsVar)
-	if list == "" {
-		t.Skip(endpointsVar + " is not set")
-	}
-	return strings.Split(list, ",")
+	return storetest.EtcdEndpoints(t)
 }
 
 // quiet is for clients: they tell of each request that a test loses.
@@ -81,30 +69,16 @@ func open(o strategy.Options, endpoints []string, options ...grpc.DialOption) (s
 	return owning{s, c}, nil
 }
 
-// leastTTL is the shortest TTL that the servers count.
-var leastTTL = sync.OnceValues(func() (time.Duration, error) {
-	c, err := connect(strings.Split(os.Getenv(endpointsVar), ","))
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	granted, err := c.Grant(ctx, 1)
-	if err != nil {
-		return 0, err
-	}
-	return time.Duration(granted.TTL) * time.Second, nil
-})
-
-// shortTTL is leastTTL, of servers that answer.
+// shortTTL is the shortest TTL that the servers count.
 func shortTTL(t testing.TB) time.Duration {
 	t.Helper()
-	ttl, err := leastTTL()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	granted, err := clientOf(t, endpoints(t)).Grant(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ttl
+	return time.Duration(granted.TTL) * time.Second
 }
 
 // strategyOf is a strategy on a client that ends with the test.
@@ -118,76 +92,23 @@ func strategyOf(t testing.TB, c *clientv3.Client, o strategy.Options) strategy.S
 	return s
 }
 
-// etcdVar names the program of which tests start servers of their own.
-const etcdVar = "ETCD_BINARY"
-
-// A member is an etcd of a test's own.
-type member struct {
-	process  *exec.Cmd
-	endpoint string
-}
-
-// startCluster starts members on loopback addresses, which end with the test. Without the program the test is skipped.
-func startCluster(t testing.TB, n int, args ...string) (members []*member, endpoints []string) {
+// startCluster starts members of the test's own.
+func startCluster(t testing.TB, n int, args ...string) (members []*storetest.Server, endpoints []string) {
 	t.Helper()
-	program, err := exec.LookPath(cmp.Or(os.Getenv(etcdVar), "etcd"))
-	if err != nil {
-		t.Skipf("no etcd to start: %v; %s may name it", err, etcdVar)
+	members = storetest.OwnEtcd(t, n, args...)
+	for _, m := range members {
+		endpoints = append(endpoints, m.Addr)
 	}
-	var peers, initial []string
-	for i := range n {
-		peers = append(peers, "http://"+freeAddr(t))
-		endpoints = append(endpoints, freeAddr(t))
-		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
-	}
-	for i := range n {
-		cmd := exec.Command(program, append([]string{
-			"--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(),
-			"--listen-client-urls", "http://" + endpoints[i], "--advertise-client-urls", "http://" + endpoints[i],
-			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(initial, ","),
-			"--log-level", "error", "--unsafe-no-fsync",
-		}, args...)...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		m := &member{cmd, endpoints[i]}
-		t.Cleanup(m.kill)
-		members = append(members, m)
-	}
-	c := clientOf(t, endpoints)
-	verdict.Eventually(t, "the servers answer", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := c.Get(ctx, "anything")
-		return err == nil
-	})
 	return members, endpoints
 }
 
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func (m *member) kill() {
-	m.process.Process.Kill()
-	m.process.Wait()
-}
-
-func (m *member) signal(s syscall.Signal) { m.process.Process.Signal(s) }
-
 // leader is the member that leads now.
-func leader(t testing.TB, members []*member) (found *member) {
+func leader(t testing.TB, members []*storetest.Server) (found *storetest.Server) {
 	t.Helper()
 	verdict.Eventually(t, "there is a leader", func() bool {
 		for _, m := range members {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			s, err := clientOf(t, []string{m.endpoint}).Status(ctx, m.endpoint)
+			s, err := clientOf(t, []string{m.Addr}).Status(ctx, m.Addr)
 			cancel()
 			if err == nil && s.Leader == s.Header.MemberId {
 				found = m

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/lockstrategies/locks/driver"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/multilock"
 	"github.com/lockstrategies/locks/strategy"
@@ -253,7 +254,7 @@ func TestAdoptDuringCheck(t *testing.T) {
 // TestChecker: locks of another schema, with other keys, in a transaction of database/sql.
 func TestChecker(t *testing.T) {
 	t.Parallel()
-	pool := poolOf(t, serverURL(t))
+	pool := poolOf(t, storetest.PostgresURL(t))
 	schema := WithSchema(`o'dd "locks". s`)
 	migrate(t, pool, schema)
 	o := long

@@ -13,16 +13,17 @@ import (
 	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, subject("postgres", migrated(t), serverURL(t)))
+	conformance.Run(t, subject("postgres", migrated(t), storetest.PostgresURL(t)))
 }
 
 // TestEveryWayToWait holds the suite on the other ways to wait.
 func TestEveryWayToWait(t *testing.T) {
-	pool, url := migrated(t), serverURL(t)
+	pool, url := migrated(t), storetest.PostgresURL(t)
 	for name, change := range map[string]func(o *strategy.Options){
 		"poll":         func(o *strategy.Options) { o.Wait = cmp.Or(o.Wait, strategy.WaitPoll) },
 		"notification": func(o *strategy.Options) { o.Wait = cmp.Or(o.Wait, strategy.WaitNotification) },
@@ -84,7 +85,7 @@ func subject(name string, pool *pgxpool.Pool, url string, options ...Option) con
 			}
 			return left, rows.Err()
 		},
-		ChildEnv: []string{urlEnv + "=" + url},
+		ChildEnv: storetest.Given(storetest.PostgresEnv, url),
 		Fenced:   true,
 		Fair:     true,
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 // Standbys and fail-overs: no lock is granted, refused or reported as held by a standby, and what a fail-over keeps depends on
 // synchronous_commit.
 package postgres
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -20,10 +19,10 @@ import (
 // TestStandbyRefuses: nothing that a standby has counts, though it could read it.
 func TestStandbyRefuses(t *testing.T) {
 	t.Parallel()
-	p := primary(t)
-	pool := poolOf(t, p.url())
+	p := storetest.OwnPostgres(t)
+	pool := poolOf(t, p.PostgresURL())
 	migrate(t, pool)
-	standby := poolOf(t, p.standby(t).url())
+	standby := poolOf(t, storetest.OwnStandby(t, p).PostgresURL())
 	lease := try(t, open(t, pool, long).NewLock(unique(t)))
 	replayed(t, pool, standby)
 	s := open(t, standby, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
@@ -43,12 +42,12 @@ func TestStandbyRefuses(t *testing.T) {
 // TestStandbyIsLeft: connections of the pool lead to a standby. The first call leaves them, and asks the primary.
 func TestStandbyIsLeft(t *testing.T) {
 	t.Parallel()
-	p := primary(t)
-	migrate(t, poolOf(t, p.url()))
-	standby := p.standby(t)
+	p := storetest.OwnPostgres(t)
+	migrate(t, poolOf(t, p.PostgresURL()))
+	standby := storetest.OwnStandby(t, p)
 	a := addressOf(t, standby)
 	pool := poolOf(t, a.url())
-	replayed(t, poolOf(t, p.url()), pool)
+	replayed(t, poolOf(t, p.PostgresURL()), pool)
 	s := open(t, pool, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
 	crowd(t, 8, 8, func(int) error { _, err := pool.Exec(t.Context(), "select pg_sleep(0.1)"); return err }) // as many connections
 	a.lead(p)
@@ -64,11 +63,11 @@ func TestStandbyIsLeft(t *testing.T) {
 // TestFailOver: a lock that the standby has outlives the primary, with its holder, its fence and its waiters.
 func TestFailOver(t *testing.T) {
 	t.Parallel()
-	p := primary(t)
+	p := storetest.OwnPostgres(t)
 	a := addressOf(t, p)
 	pool := poolOf(t, a.url())
 	migrate(t, pool)
-	next := p.standby(t)
+	next := storetest.OwnStandby(t, p)
 	o := strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second, RetryOnError: true}
 	holder, waiter := open(t, pool, o), open(t, pool, o)
 	lease := try(t, holder.NewLock(unique(t)))
@@ -83,9 +82,8 @@ func TestFailOver(t *testing.T) {
 		info, err := holder.Inspect(t.Context(), lease.Name())
 		return err == nil && len(info.Queue) == 1
 	})
-	replayed(t, pool, poolOf(t, next.url()))
-	p.stop(t)
-	next.promote(t)
+	replayed(t, pool, poolOf(t, next.PostgresURL()))
+	promote(t, p, next)
 	a.lead(next)
 
 	verdict.Eventually(t, "the new primary answers", func() bool { return lease.Extend(t.Context()) == nil })
@@ -109,19 +107,18 @@ func TestFailOver(t *testing.T) {
 // connections to the old primary end, as they do when it is stopped.
 func TestReplicaIsLeft(t *testing.T) {
 	t.Parallel()
-	p := primary(t)
+	p := storetest.OwnPostgres(t)
 	a := addressOf(t, p)
-	migrate(t, poolOf(t, p.url()))
-	next := p.standby(t)
+	migrate(t, poolOf(t, p.PostgresURL()))
+	next := storetest.OwnStandby(t, p)
 	s := subject("fail-over", poolOf(t, a.url()), a.url())
 	s.Evict = nil // of what expires, nobody has to tidy up
 	s.OpenGround = func(context.Context) (*conformance.Ground, error) {
 		return &conformance.Ground{
 			Open: func(o strategy.Options) (strategy.Strategy, error) { return New(poolOf(t, a.url()), o) },
 			Moves: []conformance.Move{{Name: "a standby is promoted", Do: func(context.Context) error {
-				replayed(t, poolOf(t, p.url()), poolOf(t, next.url()))
-				p.stop(t)
-				next.promote(t)
+				replayed(t, poolOf(t, p.PostgresURL()), poolOf(t, next.PostgresURL()))
+				promote(t, p, next)
 				a.lead(next)
 				return nil
 			}}},
@@ -141,11 +138,11 @@ func TestReplicaIsLeft(t *testing.T) {
 // fail-over may forget it.
 func TestSynchronousCommit(t *testing.T) {
 	t.Parallel()
-	p := primary(t)
-	pool := poolOf(t, p.url())
+	p := storetest.OwnPostgres(t)
+	pool := poolOf(t, p.PostgresURL())
 	migrate(t, pool)
-	standby := p.standby(t)
-	replayed(t, pool, poolOf(t, standby.url()))
+	standby := storetest.OwnStandby(t, p)
+	replayed(t, pool, poolOf(t, standby.PostgresURL()))
 	run(t, pool, "alter system set synchronous_standby_names = '*'")
 	run(t, pool, "select pg_reload_conf()")
 	verdict.Eventually(t, "the standby is synchronous", func() bool {
@@ -155,8 +152,8 @@ func TestSynchronousCommit(t *testing.T) {
 	name, other := unique(t), unique(t)
 	try(t, open(t, pool, long, WithSynchronousCommit("on")).NewLock(name)) // the standby has it
 
-	run(t, poolOf(t, standby.url()), "alter system set primary_conninfo = ''") // it hears nothing more
-	run(t, poolOf(t, standby.url()), "select pg_reload_conf()")
+	run(t, poolOf(t, standby.PostgresURL()), "alter system set primary_conninfo = ''") // it hears nothing more
+	run(t, poolOf(t, standby.PostgresURL()), "select pg_reload_conf()")
 	verdict.Eventually(t, "the standby is cut off", func() bool {
 		return value[int](t, pool, "select count(*) from pg_stat_replication") == 0
 	})
@@ -173,9 +170,8 @@ func TestSynchronousCommit(t *testing.T) {
 		return value[int](t, pool, "select count(*) from locks.lease where key = $1", []byte(strategy.DefaultKey(third))) == 0
 	})
 
-	p.stop(t)
-	standby.promote(t)
-	s := open(t, poolOf(t, standby.url()), long)
+	promote(t, p, standby)
+	s := open(t, poolOf(t, standby.PostgresURL()), long)
 	_, err = s.NewLock(name).TryAcquire(t.Context())
 	want(t, "TryAcquire of a lock that the standby had", err, strategy.ErrHeld)
 	again := try(t, s.NewLock(other)) // the fail-over has forgotten it
@@ -185,20 +181,22 @@ func TestSynchronousCommit(t *testing.T) {
 	if second <= first {
 		t.Errorf("the fence of the next hold is %d, want more than that of the forgotten one, %d", second, first)
 	}
-	want(t, "CheckTx of the forgotten lease", CheckTx(t.Context(), begin(t, poolOf(t, standby.url())), local), strategy.ErrLost)
+	want(t, "CheckTx of the forgotten lease", CheckTx(t.Context(), begin(t, poolOf(t, standby.PostgresURL())), local), strategy.ErrLost)
 }
 
 // TestRestart: locks outlive a restart, and the first call after it costs nothing.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	p := primary(t)
-	pool := poolOf(t, p.url())
+	p := storetest.OwnPostgres(t)
+	pool := poolOf(t, p.PostgresURL())
 	migrate(t, pool)
 	s := open(t, pool, strategy.Options{TTL: time.Minute, OpTimeout: 20 * time.Second})
 	lease := try(t, s.NewLock(unique(t)))
-	for _, mode := range []string{"fast", "immediate"} {
-		p.do(t, "pg_ctl", "-D", p.dir, "-m", mode, "-w", "restart", "-l", p.dir+"/log")
-		want(t, "Extend after a restart", lease.Extend(t.Context()), nil)
-	}
+	run(t, poolOf(t, p.PostgresURL()), "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")
+	want(t, "Extend after the sessions were ended", lease.Extend(t.Context()), nil)
+	want(t, "Kill", p.Kill(t.Context()), nil)
+	want(t, "Restart", p.Restart(t.Context()), nil)
+	want(t, "Ready", p.Ready(t.Context()), nil)
+	want(t, "Extend after a restart", lease.Extend(t.Context()), nil)
 	want(t, "Release", lease.Release(t.Context()), nil)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
 // direct is the configuration of a connection past the pooler.
 func direct(t testing.TB) *pgx.ConnConfig {
 	t.Helper()
-	config, err := pgx.ParseConfig(serverURL(t))
+	config, err := pgx.ParseConfig(storetest.PostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestPooled(t *testing.T) {
 func TestExecModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
-		url := serverURL(t)
+		url := storetest.PostgresURL(t)
 		separator := "?"
 		if strings.Contains(url, "?") {
 			separator = "&"

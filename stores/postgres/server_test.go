@@ -1,35 +1,20 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
 
-// The server that tests use, at POSTGRES_URL; its user may make databases and roles.
+// The servers that tests use: see internal/testkit/storetest.
 
-// urlEnv is the environment variable that names the server.
-const urlEnv = "POSTGRES_URL"
-
-// serverURL is the server's; without one the test is skipped.
-func serverURL(t testing.TB) string {
-	t.Helper()
-	url := os.Getenv(urlEnv)
-	if url == "" {
-		t.Skip("NOT PROVEN: what locks in PostgreSQL do: " + urlEnv + " names no server")
-	}
-	return url
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 // poolOf is a pool on a URL, which is closed with the test.
 func poolOf(t testing.TB, url string, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
@@ -53,7 +38,7 @@ func poolOf(t testing.TB, url string, changes ...func(*pgxpool.Config)) *pgxpool
 // migrated is a pool on the server, which has the schema.
 func migrated(t testing.TB, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	pool := poolOf(t, serverURL(t), changes...)
+	pool := poolOf(t, storetest.PostgresURL(t), changes...)
 	migrate(t, pool)
 	return pool
 }
@@ -85,60 +70,26 @@ func value[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v 
 	return v
 }
 
-// pooler starts a PgBouncer before the server, in that pool mode, and returns its URL. Without one the test is skipped.
+// pooler starts a PgBouncer before the server, in that pool mode, and returns its URL.
 func pooler(t testing.TB, mode string) string {
 	t.Helper()
-	config, err := pgx.ParseConfig(serverURL(t))
+	config, err := pgx.ParseConfig(storetest.PostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := exec.LookPath("pgbouncer")
-	if err != nil {
-		t.Skipf("NOT PROVEN: what locks do behind a pooler: %v", err)
-	}
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(probe.Addr().String())
-	probe.Close()
-	ini := filepath.Join(t.TempDir(), "pgbouncer.ini")
 	password := ""
 	if config.Password != "" {
 		password = " password='" + config.Password + "'"
 	}
-	text := fmt.Sprintf(`[databases]
+	addr := storetest.OwnPooler(t, fmt.Sprintf(`[databases]
 locks = host=%s port=%d dbname=%s user=%s%s
 [pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = %s
-unix_socket_dir =
 auth_type = any
 pool_mode = %s
 default_pool_size = 32
 max_client_conn = 500
-`, config.Host, config.Port, config.Database, config.User, password, port, mode)
-	if err := os.WriteFile(ini, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{ini}
-	if os.Getuid() == 0 { // it does not run as root
-		args = []string{"-u", "nobody", ini}
-	}
-	cmd := exec.Command(path, args...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		cmd.Wait()         //nolint:errcheck // it was killed
-		if t.Failed() {
-			t.Logf("the pooler: %s", said.Bytes())
-		}
-	})
-	url := "postgres://any@127.0.0.1:" + port + "/locks?sslmode=disable&default_query_exec_mode=exec"
+`, config.Host, config.Port, config.Database, config.User, password, mode))
+	url := "postgres://any@" + addr + "/locks?sslmode=disable&default_query_exec_mode=exec"
 	verdict.Eventually(t, "the pooler answers", func() bool {
 		conn, err := pgx.Connect(context.Background(), url)
 		if err == nil {
@@ -152,7 +103,7 @@ max_client_conn = 500
 // ownDatabase makes a database for one test, and returns its URL.
 func ownDatabase(t testing.TB) string {
 	t.Helper()
-	url := serverURL(t)
+	url := storetest.PostgresURL(t)
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 func TestWays(t *testing.T) {
@@ -59,10 +61,10 @@ func TestChoiceLine(t *testing.T) {
 		want     string
 	}{
 		{built, []string{noAddrs}, nil, built},
-		{built, []string{noAddrs}, []error{missingImage("redis:7.0")}, built + ", in place of image redis:7.0"},
-		{built, []string{noAddrs}, []error{missingImage("redis:7.0"), missingImage("built"), errors.New("pulling redis:7.0: nothing within 1s")},
+		{built, []string{noAddrs}, []error{machine.MissingImage("redis:7.0")}, built + ", in place of image redis:7.0"},
+		{built, []string{noAddrs}, []error{machine.MissingImage("redis:7.0"), machine.MissingImage("built"), errors.New("pulling redis:7.0: nothing within 1s")},
 			built + ", in place of image redis:7.0 (not available: pulling redis:7.0: nothing within 1s)"},
-		{"Docker container, image redis:7.0", []string{noAddrs}, []error{missingImage("redis:7.0"), missingImage("built")}, "Docker container, image redis:7.0"},
+		{"Docker container, image redis:7.0", []string{noAddrs}, []error{machine.MissingImage("redis:7.0"), machine.MissingImage("built")}, "Docker container, image redis:7.0"},
 		{local, []string{noAddrs}, []error{noEngine}, local + " (not available: no Docker engine at unix:///x)"},
 		{local, []string{noAddrs, "REDIS_KIND=process"}, nil, local + " (REDIS_KIND=process)"},
 		{"servers given", nil, nil, "servers given"},
@@ -113,7 +115,7 @@ func TestEdition(t *testing.T) {
 		if err != nil || e.String() != name {
 			t.Errorf("parseEdition(%s) = %s, %v", name, e, err)
 		}
-		if p := packageOf(e.pkg()); p.suite == "" || !strings.HasPrefix(p.name, e.product) {
+		if p := packageOf(e.pkg()); p.Suite == "" || !strings.HasPrefix(p.Name, e.product) {
 			t.Errorf("the package of %s is %q, want one of %s in a named suite", name, e.pkg(), e.product)
 		}
 	}
@@ -161,15 +163,15 @@ func TestPortsAreReserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer release()
-		if haveProcesses && seen[port] {
+		if machine.HaveProcesses && seen[port] {
 			t.Errorf("port %d was given twice", port)
 		}
 		seen[port] = true
-		ln, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		ln, err := net.Listen("tcp", net.JoinHostPort(machine.Loopback, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !listens(port) {
+		if !machine.Listens(port) {
 			t.Errorf("listens(%d) = false, want true", port)
 		}
 		EndListening(ln)
@@ -181,7 +183,7 @@ type fakeSource struct{ name Kind }
 
 func (s fakeSource) kind() Kind       { return s.name }
 func (s fakeSource) describe() string { return string(s.name) }
-func (fakeSource) start(context.Context, Config, int) (machine, error) {
+func (fakeSource) start(context.Context, Config, int) (instance, error) {
 	return nil, errors.ErrUnsupported
 }
 
@@ -198,7 +200,7 @@ func TestNoOtherEdition(t *testing.T) {
 		{"given servers", &givenSource{}, Want{}, "of given servers there is no other edition"},
 		{"a named server", fakeSource{Docker}, Want{Server: "redis-7.0"}, "redis-7.0 was asked for, and is not replaced by redis-8.0"},
 	} {
-		f := &Farm{log: io.Discard, source: c.src, want: c.want, others: map[string]other{}}
+		f := &Farm{host: &machine.Host{Log: io.Discard}, source: c.src, want: c.want, others: map[string]other{}}
 		for range 2 {
 			if _, err := f.Of(t.Context(), "redis-8.0"); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Of, %s = %v, want ErrImpossible and %q", c.what, err, c.says)

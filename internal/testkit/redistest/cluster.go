@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 // Slots is how many slots a cluster shares out among its masters.
@@ -74,7 +76,7 @@ func (f *Farm) StartCluster(ctx context.Context, c ClusterConfig) (*Cluster, err
 		err = cl.form(ctx, c)
 	}
 	if err != nil {
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), machine.StartLimit)
 		defer cancel()
 		return nil, errors.Join(err, cl.Stop(limit))
 	}
@@ -98,7 +100,7 @@ func (cl *Cluster) start(ctx context.Context, c ClusterConfig) (err error) {
 func (cl *Cluster) nodeConfig(busPort int) Config {
 	c := cl.config
 	args := []string{
-		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort), "--cluster-announce-ip", loopback,
+		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort), "--cluster-announce-ip", machine.Loopback,
 		"--cluster-node-timeout", strconv.FormatInt(clusterNodeTimeout.Milliseconds(), 10),
 		"--cluster-replica-no-failover", "yes", // but when FailOver tells it to
 		"--repl-diskless-sync-delay", "0", // else it would wait five seconds for more replicas to come
@@ -237,10 +239,10 @@ func (cl *Cluster) setNodeTimeout(ctx context.Context, d time.Duration) error {
 
 // await polls until fn returns no error.
 func (cl *Cluster) await(ctx context.Context, what string, fn func() error) error {
-	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not within %v", startLimit))
+	limit, cancel := context.WithTimeoutCause(ctx, machine.StartLimit, fmt.Errorf("not within %v", machine.StartLimit))
 	defer cancel()
 	var last error
-	err := pollUntil(limit, func() (bool, error) {
+	err := machine.Poll(limit, func() (bool, error) {
 		last = fn()
 		return last == nil, nil
 	})
@@ -328,7 +330,7 @@ func (cl *Cluster) owners(ctx context.Context, asked *Server) (owners [Slots]*Se
 		if err != nil {
 			return owners, fmt.Errorf("redistest: %s: CLUSTER SLOTS: %w: %v", asked.Addr(), err, r)
 		}
-		at := net.JoinHostPort(loopback, strconv.Itoa(port))
+		at := net.JoinHostPort(machine.Loopback, strconv.Itoa(port))
 		i := slices.Index(cl.Addrs(), at)
 		if i < 0 {
 			return owners, fmt.Errorf("redistest: no node of the cluster is at %s", at)

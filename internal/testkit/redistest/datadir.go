@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 // dataDir is a directory of this machine in which a server starts, and so keeps its files.
@@ -16,21 +18,9 @@ type dataDir struct {
 	forUse bool   // Config.Files asked for it
 }
 
-const logFile = "redis.log" // what a process says
-
 // newDataDir makes a directory for one server, with the files of its Config.
-func (f *Farm) newDataDir(c Config) (d dataDir, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.dir == "" {
-		if f.dir, err = os.MkdirTemp("", "locks-redistest-"); err == nil {
-			err = reapLater(f.dir)
-		}
-	}
-	if err == nil {
-		d.dir, err = os.MkdirTemp(f.dir, "server-")
-	}
-	if err != nil {
+func newDataDir(h *machine.Host, c Config) (d dataDir, err error) {
+	if d.dir, err = h.NewDir(); err != nil {
 		return d, fmt.Errorf("redistest: %w", err)
 	}
 	d.forUse = c.Files != nil
@@ -51,7 +41,7 @@ func (d dataDir) files(context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := filepath.WalkDir(d.dir, func(p string, e fs.DirEntry, err error) error {
 		name := filepath.ToSlash(strings.TrimPrefix(p, d.dir+string(filepath.Separator)))
-		if err == nil && (!e.Type().IsRegular() || name == logFile) {
+		if err == nil && (!e.Type().IsRegular() || name == machine.LogFile) {
 			return nil
 		}
 		if err == nil {

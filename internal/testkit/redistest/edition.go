@@ -4,7 +4,19 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
+
+// defaultPackage is what is unpacked when nothing else is named: the same version as defaultImage.
+const defaultPackage = "redis-server@bookworm"
+
+// packageOf splits package@suite. The program is called as the package.
+func packageOf(s string) (p machine.Package) {
+	p.Name, p.Suite, _ = strings.Cut(s, "@")
+	p.Program = "usr/bin/" + p.Name
+	return p
+}
 
 // packaged are the editions that Debian packages, in which suite: where no registry answers,
 // they come from there. A suite that is not yet stable moves on to other versions; to start a

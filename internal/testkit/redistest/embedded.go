@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/lockstrategies/locks/internal/child"
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 // embeddedSource has miniredis, an imitation written in Go.
@@ -22,7 +23,7 @@ func (embeddedSource) describe() string {
 		"expiry to the millisecond, eviction, persistence, replication, freezing"
 }
 
-func (embeddedSource) start(_ context.Context, c Config, _ int) (machine, error) {
+func (embeddedSource) start(_ context.Context, c Config, _ int) (instance, error) {
 	if len(c.Args) > 0 {
 		return nil, fmt.Errorf("redistest: miniredis takes no arguments (%s): %w", strings.Join(c.Args, " "), ErrImpossible)
 	}
@@ -30,7 +31,7 @@ func (embeddedSource) start(_ context.Context, c Config, _ int) (machine, error)
 		return nil, fmt.Errorf("redistest: miniredis keeps no files: %w", ErrImpossible)
 	}
 	m := &embeddedMachine{c: c, refusal: "miniredis has no files and no peers"}
-	if err := m.run(loopback + ":0"); err != nil {
+	if err := m.run(machine.Loopback + ":0"); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -94,19 +95,19 @@ func (m *embeddedMachine) run(addr string) error {
 }
 
 func (m *embeddedMachine) url() string                  { return m.c.url(m.addr) }
-func (m *embeddedMachine) failed(context.Context) error { return nil }
+func (m *embeddedMachine) Failed(context.Context) error { return nil }
 
-func (m *embeddedMachine) kill(context.Context) error {
+func (m *embeddedMachine) Kill(context.Context) error {
 	p := m.p
 	m.p = nil
 	return p.Kill()
 }
 
-func (m *embeddedMachine) restart(context.Context) error { return m.run(m.addr) }
+func (m *embeddedMachine) Restart(context.Context) error { return m.run(m.addr) }
 
 func (m *embeddedMachine) remove(ctx context.Context) error {
 	if m.p == nil {
 		return nil
 	}
-	return m.kill(ctx)
+	return m.Kill(ctx)
 }

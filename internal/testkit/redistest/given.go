@@ -75,7 +75,7 @@ func (g *givenSource) describe() string {
 	return fmt.Sprintf("servers given by REDIS_ADDRS, %s at %s", g.version, strings.Join(hosts, ", "))
 }
 
-func (g *givenSource) start(_ context.Context, _ Config, place int) (machine, error) {
+func (g *givenSource) start(_ context.Context, _ Config, place int) (instance, error) {
 	if place < 0 {
 		return nil, fmt.Errorf("redistest: the servers of REDIS_ADDRS are shared, and none of them is ours to break: %w; unset REDIS_ADDRS, or set REDIS_KIND=docker or process", ErrImpossible)
 	}
@@ -95,7 +95,7 @@ func newGivenMachine(url string) givenMachine {
 func (g givenMachine) url() string { return g.at }
 
 // failed knows nothing: only the server can say. Nor is there anything to remove.
-func (givenMachine) failed(context.Context) error { return nil }
+func (givenMachine) Failed(context.Context) error { return nil }
 func (givenMachine) remove(context.Context) error { return nil }
 
 // refusal is why a machine can do nothing of this.
@@ -103,10 +103,10 @@ type refusal string
 
 func (r refusal) err() error { return fmt.Errorf("%s: %w", string(r), ErrImpossible) }
 
-func (r refusal) freeze(context.Context) error                     { return r.err() }
-func (r refusal) thaw(context.Context) error                       { return r.err() }
-func (r refusal) kill(context.Context) error                       { return r.err() }
-func (r refusal) restart(context.Context) error                    { return r.err() }
+func (r refusal) Freeze(context.Context) error                     { return r.err() }
+func (r refusal) Thaw(context.Context) error                       { return r.err() }
+func (r refusal) Kill(context.Context) error                       { return r.err() }
+func (r refusal) Restart(context.Context) error                    { return r.err() }
 func (r refusal) put(context.Context, map[string][]byte) error     { return r.err() }
 func (r refusal) files(context.Context) (map[string][]byte, error) { return nil, r.err() }
 func (r refusal) peer(context.Context) (string, error)             { return "", r.err() }

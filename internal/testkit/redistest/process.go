@@ -5,28 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 // processSource has processes of this machine, as the user that we are.
 type processSource struct {
-	f       *Farm
+	h       *machine.Host
 	program string
 	version string
 }
 
 // openPath looks for an installed server.
-func openPath(ctx context.Context, f *Farm) (source, error) {
+func openPath(ctx context.Context, h *machine.Host) (source, error) {
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if p, err := exec.LookPath(name); err == nil {
-			return openProcess(ctx, f, p)
+			return openProcess(ctx, h, p)
 		}
 	}
 	return nil, errors.New("no redis-server on PATH")
@@ -34,8 +34,8 @@ func openPath(ctx context.Context, f *Farm) (source, error) {
 
 var versionWords = regexp.MustCompile(`(\w+) server v=(\S+)`) // Redis server v=7.0.15 sha=…
 
-func openProcess(ctx context.Context, f *Farm, program string) (source, error) {
-	if !haveProcesses {
+func openProcess(ctx context.Context, h *machine.Host, program string) (source, error) {
+	if !machine.HaveProcesses {
 		return nil, fmt.Errorf("no local Redis process on %s", runtime.GOOS)
 	}
 	program, err := filepath.Abs(program)
@@ -48,7 +48,7 @@ func openProcess(ctx context.Context, f *Farm, program string) (source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s --version: %w", program, err)
 	}
-	s := &processSource{f: f, program: program, version: "version unknown"}
+	s := &processSource{h: h, program: program, version: "version unknown"}
 	if m := versionWords.FindStringSubmatch(string(out)); m != nil {
 		s.version = m[1] + " " + m[2]
 	}
@@ -61,14 +61,15 @@ func (s *processSource) describe() string {
 	return fmt.Sprintf("local process, %s, %s", s.version, s.program)
 }
 
-func (s *processSource) start(ctx context.Context, c Config, _ int) (machine, error) {
-	port, release, err := s.f.ReservePort()
+func (s *processSource) start(ctx context.Context, c Config, _ int) (instance, error) {
+	port, release, err := s.h.ReservePort()
 	if err != nil {
 		return nil, err
 	}
-	m := &processMachine{program: s.program, c: c, port: port, release: release}
-	if m.dataDir, err = s.f.newDataDir(c); err == nil {
-		err = m.restart(ctx)
+	m := &processInstance{c: c, addr: net.JoinHostPort(machine.Loopback, strconv.Itoa(port)), release: release}
+	if m.dataDir, err = newDataDir(s.h, c); err == nil {
+		m.Process = machine.Process{Program: s.program, Args: c.args(machine.Loopback, port), Dir: m.dir}
+		err = m.Start()
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.remove(context.WithoutCancel(ctx)))
@@ -76,103 +77,18 @@ func (s *processSource) start(ctx context.Context, c Config, _ int) (machine, er
 	return m, nil
 }
 
-type processMachine struct {
-	program string
+type processInstance struct {
+	machine.Process
 	c       Config
-	port    int
+	addr    string
 	release func() // gives the port back
 	dataDir
-
-	cmd     *exec.Cmd
-	exited  chan struct{} // closed once the process is gone, and waitErr is set
-	waitErr error
 }
 
-func (m *processMachine) addr() string { return net.JoinHostPort(loopback, strconv.Itoa(m.port)) }
-func (m *processMachine) url() string  { return m.c.url(m.addr()) }
+func (m *processInstance) url() string                          { return m.c.url(m.addr) }
+func (m *processInstance) peer(context.Context) (string, error) { return m.addr, nil }
 
-// restart starts the process, for the first time too.
-func (m *processMachine) restart(context.Context) error {
-	r, err := theReaper()
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(filepath.Join(m.dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	defer log.Close()
-	cmd := exec.Command(m.program, m.c.args(loopback, m.port)...) // #nosec: the server we chose
-	cmd.Dir = m.dir
-	// A file, not a pipe of ours: "go test" would wait for it, and the server for us.
-	cmd.Stdout, cmd.Stderr = log, log
-	joinGroup(cmd, r.PID())
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	exited := make(chan struct{})
-	m.cmd, m.exited = cmd, exited
-	go func() {
-		m.waitErr = cmd.Wait()
-		close(exited)
-	}()
-	return nil
-}
-
-func (m *processMachine) failed(context.Context) error {
-	select {
-	case <-m.exited:
-	default:
-		return nil
-	}
-	log, err := os.ReadFile(filepath.Join(m.dir, logFile))
-	if err != nil {
-		log = []byte(err.Error())
-	}
-	return ended(fmt.Sprintf("the process ended: %v", m.waitErr), string(log))
-}
-
-func (m *processMachine) freeze(ctx context.Context) error {
-	if err := freezeProcess(m.cmd.Process); err != nil {
-		return err
-	}
-	return awaitStopped(ctx, m.cmd.Process.Pid)
-}
-
-// awaitStopped returns once the process has come to a stop: the kernel stops its threads a little
-// after it has taken the signal. Where there is no /proc it returns at once.
-func awaitStopped(ctx context.Context, pid int) error {
-	limit, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("it does not stop"))
-	defer cancel()
-	return pollUntil(limit, func() (bool, error) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		s := string(stat)
-		state := strings.TrimSpace(s[strings.LastIndexByte(s, ')')+1:]) // after a name, which may contain blanks
-		return err != nil || strings.HasPrefix(state, "T") || strings.HasPrefix(state, "Z"), nil
-	})
-}
-
-func (m *processMachine) thaw(context.Context) error { return thawProcess(m.cmd.Process) }
-
-func (m *processMachine) kill(ctx context.Context) error {
-	if err := m.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-m.exited:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (m *processMachine) peer(context.Context) (string, error) { return m.addr(), nil }
-
-func (m *processMachine) remove(ctx context.Context) error {
+func (m *processInstance) remove(ctx context.Context) error {
 	defer m.release()
-	var err error
-	if m.cmd != nil {
-		err = m.kill(ctx)
-	}
-	return errors.Join(err, m.dataDir.remove())
+	return errors.Join(m.Kill(ctx), m.dataDir.remove())
 }

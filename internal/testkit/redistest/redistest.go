@@ -23,7 +23,7 @@
 // what these must turn out to be: a server that is another one than REDIS_SERVER names is an error.
 //
 // Containers, processes and directories also go away when their owner is killed (see
-// reaper.go). If the reaper itself is killed, look for the containers by their label:
+// internal/testkit/machine). If the reaper itself is killed, look for the containers by their label:
 //
 //	docker ps -a --filter label=io.github.lockstrategies.redistest
 package redistest
@@ -39,6 +39,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 // Kind is a way to run a Redis server.
@@ -140,34 +142,34 @@ func (f *Farm) ways(ctx context.Context) (ways []way, notes []string) {
 	named := w.Server != ""
 	packaged := !named || w.edition().pkg() != ""
 	// The work that several ways need is done once.
-	engine := sync.OnceValues(func() (*engine, error) { return openEngine(ctx) })
-	unpack := sync.OnceValues(func() (dir string, err error) { return f.unpack(ctx, p) })
-	container := func(get func(*dockerSource) error) func() (source, error) {
+	unpack := sync.OnceValues(func() (dir string, err error) { return f.host.Unpack(ctx, p) })
+	engine := sync.OnceValues(func() (*machine.Engine, error) { return machine.OpenEngine(ctx) })
+	container := func(get func(*machine.Image) error) func() (source, error) {
 		return func() (source, error) {
 			e, err := engine()
 			if err != nil {
 				return nil, err
 			}
-			s := &dockerSource{f: f, e: e}
-			return s, get(s)
+			s := &dockerSource{image: machine.Image{Host: f.host, Engine: e, Command: []string{"redis-server"}}}
+			return s, get(&s.image)
 		}
 	}
-	silence := registryLimit
+	silence := machine.RegistryLimit
 	if !packaged {
 		silence = namedLimit
 	}
 	all := []way{
-		{"image here", Docker, true, container(func(s *dockerSource) error { return s.look(image) })},
-		{"image built earlier", Docker, packaged, container(func(s *dockerSource) error { return s.look(p.image()) })},
-		{"image pulled", Docker, true, container(func(s *dockerSource) error { return s.pull(ctx, image, silence) })},
-		{"image built", Docker, packaged, container(func(s *dockerSource) error { return s.build(ctx, p.image(), unpack) })},
-		{"server on PATH", Process, !named, func() (source, error) { return openPath(ctx, f) }},
+		{"image here", Docker, true, container(func(i *machine.Image) error { return i.Look(image) })},
+		{"image built earlier", Docker, packaged, container(func(i *machine.Image) error { return i.Look(p.Image()) })},
+		{"image pulled", Docker, true, container(func(i *machine.Image) error { return i.Pull(ctx, image, silence) })},
+		{"image built", Docker, packaged, container(func(i *machine.Image) error { return i.Build(ctx, p, unpack) })},
+		{"server on PATH", Process, !named, func() (source, error) { return openPath(ctx, f.host) }},
 		{"server unpacked", Process, packaged, func() (source, error) {
 			dir, err := unpack()
 			if err != nil {
 				return nil, err
 			}
-			return openProcess(ctx, f, filepath.Join(dir, "server"))
+			return openProcess(ctx, f.host, filepath.Join(p.Bin(dir), p.Name))
 		}},
 		{"server embedded", Embedded, !named || w.Kind == Embedded, func() (source, error) { return embeddedSource{}, nil }},
 	}
@@ -180,14 +182,13 @@ type source interface {
 	describe() string // for the choice line
 	// start starts a server without waiting until it answers. place is its place among the
 	// servers for everybody, or -1.
-	start(ctx context.Context, c Config, place int) (machine, error)
+	start(ctx context.Context, c Config, place int) (instance, error)
 }
 
 // Farm starts servers of the chosen kind and ends them.
 type Farm struct {
 	want   Want
-	cache  string
-	log    io.Writer
+	host   *machine.Host
 	source source
 	choice string
 
@@ -198,7 +199,6 @@ type Farm struct {
 
 	mu      sync.Mutex
 	closed  bool
-	dir     string // parent of the servers' directories
 	servers map[*Server]bool
 }
 
@@ -214,14 +214,11 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
-	f := &Farm{want: w, log: w.Log, others: map[string]other{}, servers: map[*Server]bool{}}
-	if f.log == nil {
-		f.log = io.Discard
+	host, err := machine.NewHost(w.Cache, w.Log)
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	var err error
-	if f.cache, err = cacheDir(w.Cache); err != nil {
-		return nil, err
-	}
+	f := &Farm{want: w, host: host, others: map[string]other{}, servers: map[*Server]bool{}}
 	ways, settings := f.ways(ctx)
 	notes := slices.Clone(settings)
 	var failed []error
@@ -247,9 +244,9 @@ func Open(ctx context.Context, w Want) (*Farm, error) {
 func choiceLine(what string, settings []string, failed []error) string {
 	line := "redis: " + what
 	var over []string
-	var image missingImage // the first, which was to be used
+	var image machine.MissingImage // the first, which was to be used
 	for _, err := range failed {
-		var missing missingImage
+		var missing machine.MissingImage
 		switch {
 		case !errors.As(err, &missing):
 			over = append(over, oneLine(err))
@@ -380,7 +377,7 @@ func (f *Farm) launch(ctx context.Context, c Config, place int) (*Server, error)
 	}
 	for attempt := 1; ; attempt++ {
 		s, err := f.launchOnce(ctx, c, place)
-		if err == nil || attempt == attempts || !errors.Is(err, errPortTaken) {
+		if err == nil || attempt == attempts || !errors.Is(err, machine.ErrPortTaken) {
 			return s, err
 		}
 	}
@@ -450,7 +447,7 @@ func (f *Farm) openOther(ctx context.Context, edition string) (*Farm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: no %s next to what was chosen: %w: %w", edition, ErrImpossible, err)
 	}
-	fmt.Fprintf(f.log, "redis, for what takes %s: %s\n", edition, strings.TrimPrefix(o.Choice(), "redis: "))
+	fmt.Fprintf(f.host.Log, "redis, for what takes %s: %s\n", edition, strings.TrimPrefix(o.Choice(), "redis: "))
 	return o, nil
 }
 
@@ -500,29 +497,8 @@ func (f *Farm) Close() error {
 	for err := range errs {
 		all = errors.Join(all, err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.dir != "" {
-		all = errors.Join(all, os.RemoveAll(f.dir))
-	}
-	return all
+	return errors.Join(all, f.host.Close())
 }
 
-// cacheDir creates the directory that all processes of the user share.
-func cacheDir(dir string) (string, error) {
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("redistest: cache directory: %w; name one in REDIS_CACHE_DIR", err)
-		}
-		dir = filepath.Join(base, "locks-redistest")
-	}
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		return "", fmt.Errorf("redistest: cache directory: %w; set REDIS_CACHE_DIR to one that you can write", err)
-	}
-	return dir, nil
-}
+// ReservePort finds a free port of this machine, which nobody else gets until release.
+func (f *Farm) ReservePort() (port int, release func(), err error) { return f.host.ReservePort() }

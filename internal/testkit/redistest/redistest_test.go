@@ -20,7 +20,8 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
-	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 func TestMain(m *testing.M) {
@@ -43,34 +44,19 @@ func TestMain(m *testing.M) {
 func leftovers() error {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
 	if err == nil {
-		if r, err := theReaper(); err == nil {
+		if reaper, err := machine.ReaperPID(); err == nil {
 			for _, pid := range strings.Fields(string(children)) {
-				if pid != strconv.Itoa(r.PID()) {
+				if pid != strconv.Itoa(reaper) {
 					return fmt.Errorf("redistest: process %s is left behind", pid)
 				}
 			}
 		}
 	}
-	left, err := containersOf(context.Background(), thisRun)
+	left, err := machine.Containers(context.Background(), machine.ThisRun)
 	if err == nil && len(left) > 0 {
 		return fmt.Errorf("redistest: %d containers are left behind: %v", len(left), left)
 	}
 	return nil
-}
-
-// containersOf are the names of containers whose owner's run begins with run.
-func containersOf(ctx context.Context, run string) (names []string, err error) {
-	client, err := dockerClient()
-	if err != nil {
-		return nil, err
-	}
-	all, err := client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label}}, Context: ctx})
-	for _, c := range all {
-		if strings.HasPrefix(c.Labels[label], run) {
-			names = append(names, c.Names...)
-		}
-	}
-	return names, err
 }
 
 const patience = 20 * time.Second
@@ -308,14 +294,14 @@ func TestServerThatDoesNotComeUp(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "no-such-option") {
 				t.Errorf("Start with a wrong option = %v, want the server's own words", err)
 			}
-			l, err := net.Listen("tcp", loopback+":0")
+			l, err := net.Listen("tcp", machine.Loopback+":0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
 			_, port, _ := net.SplitHostPort(l.Addr().String())
-			if _, err := f.launchOnce(t.Context(), Config{Args: []string{"--port", port}}, -1); !errors.Is(err, errPortTaken) {
-				t.Errorf("start on a port that is taken = %v, want errPortTaken", err)
+			if _, err := f.launchOnce(t.Context(), Config{Args: []string{"--port", port}}, -1); !errors.Is(err, machine.ErrPortTaken) {
+				t.Errorf("start on a port that is taken = %v, want machine.ErrPortTaken", err)
 			}
 		})
 	}
@@ -516,7 +502,7 @@ func endChild(t *testing.T, k Kind, end string) {
 		return
 	}
 	verdict.Eventually(t, "no container is left", func() bool {
-		left, err := containersOf(t.Context(), strconv.Itoa(child.Process.Pid)+"-")
+		left, err := machine.Containers(t.Context(), strconv.Itoa(child.Process.Pid)+"-")
 		return err == nil && len(left) == 0
 	})
 }
@@ -529,7 +515,7 @@ func TestFiles(t *testing.T) {
 func TestPublishedPorts(t *testing.T) {
 	t.Parallel()
 	f := openNew(t, Docker)
-	f.source.(*dockerSource).e.hostNet = false
+	f.source.(*dockerSource).image.Engine.HostNet = false
 	for name, test := range map[string]func(*testing.T, *Farm){"restart": killAndRestart, "files": filesOf} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -590,9 +576,9 @@ func filesOf(t *testing.T, f *Farm) {
 	host, port, _ := net.SplitHostPort(peer)
 	do(t, s, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
 	do(t, replica, "REPLICAOF", host, port)
-	limit, cancel := context.WithTimeout(ctx, startLimit)
+	limit, cancel := context.WithTimeout(ctx, machine.StartLimit)
 	defer cancel()
-	if err := pollUntil(limit, func() (bool, error) {
+	if err := machine.Poll(limit, func() (bool, error) {
 		v, err := try(t, replica, patience, "GET", "k")
 		return v != nil, err
 	}); err != nil {

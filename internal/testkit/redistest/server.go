@@ -15,11 +15,9 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-)
 
-// startLimit is generous: a loaded machine with two cores takes seconds to start a
-// container, and a server that is up earlier is used earlier.
-const startLimit = 60 * time.Second
+	"github.com/lockstrategies/locks/internal/testkit/machine"
+)
 
 // Config is how a server of one's own is started. The zero value keeps nothing on disk
 // and asks for no password.
@@ -65,7 +63,7 @@ func (c Config) args(bind string, port int) []string {
 		return append([]string{c.Sentinel, "--sentinel", "--bind", bind, "--port", strconv.Itoa(port)}, c.Args...)
 	}
 	a := []string{"--bind", bind, "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no"}
-	if bind != loopback {
+	if bind != machine.Loopback {
 		a = append(a, "--protected-mode", "no") // the container's network is the wall
 	}
 	switch {
@@ -108,15 +106,15 @@ func serverURL(s string) (string, error) {
 	return u.String(), nil
 }
 
-// machine is what a Server runs on. Its methods are called one at a time.
-type machine interface {
+// An instance is what a Server runs on. Its methods are called one at a time.
+type instance interface {
 	url() string
-	// failed says why the machine is not running, with its last words; nil if it runs.
-	failed(ctx context.Context) error
-	freeze(ctx context.Context) error
-	thaw(ctx context.Context) error
-	kill(ctx context.Context) error    // returns once it is dead
-	restart(ctx context.Context) error // a dead one; does not wait until it answers
+	// Failed says why the server is not running, with its last words; nil if it runs.
+	Failed(ctx context.Context) error
+	Freeze(ctx context.Context) error
+	Thaw(ctx context.Context) error
+	Kill(ctx context.Context) error    // returns once it is dead
+	Restart(ctx context.Context) error // a dead one; does not wait until it answers
 	remove(ctx context.Context) error  // with all it has left
 
 	files(ctx context.Context) (map[string][]byte, error)   // of its data directory
@@ -124,24 +122,10 @@ type machine interface {
 	peer(ctx context.Context) (addr string, err error)      // host:port for its peers
 }
 
-// errPortTaken: somebody who does not ask for our reservations was quicker.
-var errPortTaken = errors.New("its port is taken")
-
-// ended is the error of a machine that does not run: how it ended, and the end of its
-// log, where the reason is.
-func ended(how, log string) error {
-	lines := strings.Split(strings.TrimSpace(log), "\n")
-	err := fmt.Errorf("%s; its last words:\n%s", how, strings.Join(lines[max(0, len(lines)-15):], "\n"))
-	if strings.Contains(log, "Address already in use") {
-		return fmt.Errorf("%w: %w", errPortTaken, err)
-	}
-	return err
-}
-
 // Server is one Redis. Its methods may be called by several goroutines.
 type Server struct {
 	farm   *Farm
-	m      machine
+	m      instance
 	url    string
 	shared bool
 	pool   *redis.Pool
@@ -159,7 +143,7 @@ type Server struct {
 	looks   int64      // requests sent over watch since the server's start
 }
 
-func newServer(f *Farm, m machine, shared bool) *Server {
+func newServer(f *Farm, m instance, shared bool) *Server {
 	s := &Server{farm: f, m: m, url: m.url(), shared: shared}
 	s.touch()
 	s.pool = &redis.Pool{
@@ -224,14 +208,14 @@ func (s *Server) Pool() *redis.Pool { return s.pool }
 
 // ready waits until the server answers, and asks for its version.
 func (s *Server) ready(ctx context.Context) error {
-	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
+	limit, cancel := context.WithTimeoutCause(ctx, machine.StartLimit, fmt.Errorf("no answer within %v", machine.StartLimit))
 	defer cancel()
 	end, _ := limit.Deadline() // the network's clock strikes a little before limit ends
 	var last error
-	err := pollUntil(limit, func() (bool, error) {
+	err := machine.Poll(limit, func() (bool, error) {
 		err := s.ping(limit)
 		if err == nil {
-			return true, s.m.failed(limit) // dead, and somebody else answers in its place?
+			return true, s.m.Failed(limit) // dead, and somebody else answers in its place?
 		}
 		if limit.Err() == nil && time.Now().Before(end) || last == nil { // an error that time cut short says less
 			last = err
@@ -240,7 +224,7 @@ func (s *Server) ready(ctx context.Context) error {
 		if errors.As(err, &said) && !strings.HasPrefix(said.Error(), "LOADING") {
 			return false, err // it answers, and will not say anything else
 		}
-		return false, s.m.failed(limit) // it does not help to ask a dead one
+		return false, s.m.Failed(limit) // it does not help to ask a dead one
 	})
 	if err != nil && limit.Err() != nil && last != nil {
 		err = fmt.Errorf("%w (last: %w)", err, last)
@@ -352,9 +336,9 @@ func (s *Server) Replicated(ctx context.Context, replica *Server) error {
 	if err != nil {
 		return fmt.Errorf("redistest: %s: %w", s.Addr(), err)
 	}
-	limit, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("redistest: %s has not all of %s within %v", replica.Addr(), s.Addr(), startLimit))
+	limit, cancel := context.WithTimeoutCause(ctx, machine.StartLimit, fmt.Errorf("redistest: %s has not all of %s within %v", replica.Addr(), s.Addr(), machine.StartLimit))
 	defer cancel()
-	return pollUntil(limit, func() (bool, error) {
+	return machine.Poll(limit, func() (bool, error) {
 		r, err := replica.Info(limit, "replication")
 		// The offset is its own until it is the master's.
 		if err != nil || net.JoinHostPort(r["master_host"], r["master_port"]) != peer || r["master_link_status"] != "up" || r["master_sync_in_progress"] != "0" {
@@ -452,7 +436,7 @@ func (s *Server) Freeze(ctx context.Context) error {
 		if s.dead {
 			return errors.New("it was killed: Restart it first")
 		}
-		err := s.m.freeze(ctx)
+		err := s.m.Freeze(ctx)
 		s.frozen = !errors.Is(err, ErrImpossible) // or may be, if it was given up
 		return err
 	})
@@ -465,7 +449,7 @@ func (s *Server) Thaw(ctx context.Context) error {
 		if !s.frozen {
 			return nil
 		}
-		if err := s.m.thaw(ctx); err != nil {
+		if err := s.m.Thaw(ctx); err != nil {
 			return err
 		}
 		s.frozen = false
@@ -483,7 +467,7 @@ func (s *Server) killLocked(ctx context.Context) error {
 	if s.dead {
 		return nil
 	}
-	if err := s.m.kill(ctx); err != nil {
+	if err := s.m.Kill(ctx); err != nil {
 		return err
 	}
 	s.dead, s.frozen = true, false
@@ -499,7 +483,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		s.forget()
 		s.touch()
-		if err := s.m.restart(ctx); err != nil {
+		if err := s.m.Restart(ctx); err != nil {
 			return err
 		}
 		s.dead = false
@@ -577,7 +561,7 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // end is Stop for a caller without a context.
 func (s *Server) end() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), machine.StartLimit)
 	defer cancel()
 	return s.endContext(ctx)
 }
@@ -610,19 +594,4 @@ func (s *Server) forget() {
 		s.watch = nil
 	}
 	s.looks = 0 // a new process counts from zero
-}
-
-// pollUntil calls fn until it is done or fails, ever less often, up to every 50 ms.
-func pollUntil(ctx context.Context, fn func() (done bool, err error)) error {
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		done, err := fn()
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(wait):
-		}
-	}
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockstrategies/locks/internal/testkit/machine"
 )
 
 // An Authority issues certificates, for tests of TLS.
@@ -55,7 +57,7 @@ func (a *Authority) Issue(name string, ends time.Time) (cert, key []byte, err er
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    []string{"localhost"},
-		IPAddresses: []net.IP{net.ParseIP(loopback)},
+		IPAddresses: []net.IP{net.ParseIP(machine.Loopback)},
 		NotAfter:    ends,
 	})
 	if err != nil {
@@ -120,7 +122,7 @@ func OwnTLS(t testing.TB, a *Authority, c Config) (s *Server, addr string) {
 	}
 	must(t, f, err)
 	end(t, s.Stop)
-	return s, net.JoinHostPort(loopback, strconv.Itoa(port))
+	return s, net.JoinHostPort(machine.Loopback, strconv.Itoa(port))
 }
 
 // OwnSocket is Own with a Unix socket, whose path it returns, next to Addr. Where that is

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-package redistest
+package machine
 
 import (
 	"errors"
@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-const haveProcesses = true
+// HaveProcesses: servers can be processes here.
+const HaveProcesses = true
 
 // tryLock takes the file's lock, if nobody has it.
 func tryLock(f *os.File) (bool, error) {
@@ -38,5 +39,6 @@ func joinGroup(cmd *exec.Cmd, group int) {
 // killGroup kills all processes of our group, and so ourselves.
 func killGroup() { syscall.Kill(0, syscall.SIGKILL) } //nolint:errcheck // nobody is left to hear of it
 
-func freezeProcess(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
-func thawProcess(p *os.Process) error   { return p.Signal(syscall.SIGCONT) }
+func freezeProcess(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) }
+func thawProcess(pid int) error   { return syscall.Kill(pid, syscall.SIGCONT) }
+func killProcess(pid int) error   { return syscall.Kill(pid, syscall.SIGKILL) }

@@ -1,4 +1,4 @@
-package redistest
+package machine
 
 // Images: a silent registry is given up, and an image is built once.
 
@@ -29,8 +29,12 @@ func TestSilentRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &dockerSource{f: &Farm{cache: t.TempDir(), log: io.Discard}, e: &engine{client: client}}
-	if err := s.pull(t.Context(), defaultImage, time.Millisecond); err == nil || !strings.Contains(err.Error(), "nothing within 1ms") {
+	h, err := NewHost(t.TempDir(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &Image{Host: h, Engine: &Engine{client: client}}
+	if err := i.Pull(t.Context(), "redis:7.0", time.Millisecond); err == nil || !strings.Contains(err.Error(), "nothing within 1ms") {
 		t.Errorf("pull from a registry that keeps silent = %v, want that it was given up", err)
 	}
 }

@@ -2,16 +2,17 @@
 # Unpacks a server from Debian's packages, with all that it depends on, for a machine that reaches
 # no registry of images. It needs no privileges, and leaves this system's own apt alone.
 #
-#	unpack.sh PACKAGE SUITE DIR
+#	unpack.sh PROGRAM SUITE DIR PACKAGE…
 #
 # creates DIR, with these in it:
 #
-#	root/       the file system
-#	server      runs the server from there, on any Linux of this architecture
+#	root/       the file system; PROGRAM is the server's path in it, such as usr/bin/redis-server
+#	run/        the programs next to PROGRAM, at the same paths: they run from there on any Linux of this architecture
 #	Dockerfile  an image of root, which runs the server as the official images do
 set -eu
 umask 022
-package=$1 suite=$2 dir=$3
+program=$1 suite=$2 dir=$3 package=$4
+shift 3
 
 for tool in apt-get apt-config dpkg-deb tar; do
 	command -v $tool >/dev/null || { echo "no $tool here to fetch Debian's packages with" >&2; exit 1; }
@@ -54,7 +55,7 @@ APT::Sandbox::User "root";
 END
 export APT_CONFIG="$PWD/apt/apt.conf" LC_ALL=C
 apt-get -qq -o APT::Update::Error-Mode=any update
-apt-get -qq -y --no-install-recommends --download-only install "$package$from"
+apt-get -qq -y --no-install-recommends --download-only install $(printf "%s$from " "$@")
 
 for d in bin lib lib64 sbin; do
 	mkdir -p root/usr/$d
@@ -63,23 +64,32 @@ done
 mkdir -m 1777 root/tmp
 for deb in apt/archives/*.deb; do
 	case $deb in *_all.deb) continue ;; esac # nothing for a processor to run
-	dpkg-deb --fsys-tarfile "$deb" | tar -x -C root --keep-directory-symlink --exclude=./usr/share --exclude='*perl*' --exclude='*/gconv'
+	dpkg-deb --fsys-tarfile "$deb" | tar -x -C root --keep-directory-symlink --exclude='*perl*' --exclude='*/gconv' \
+		--exclude='./usr/share/[!p]*' --exclude='./usr/share/p[!o]*' --exclude='*LLVM*' --exclude='*llvm*' --exclude='*libz3*' # but usr/share/postgresql
 done
 rm -r apt
 
-# The packages' own loader finds their libraries, whatever libraries this system has.
-loader=$(echo root/usr/lib/*/ld-linux*.so.*)
-cat >server <<END
+# The packages' own loader finds their libraries, whatever libraries this system has. PostgreSQL finds the rest next to its
+# programs' folder.
+loader=$(cd root && echo usr/lib/*/ld-linux*.so.*)
+bin=${program%/*}
+up=$(echo "${bin%/*}" | sed 's#[^/]*#..#g')/..
+mkdir -p "run/$bin"
+ln -s ../../root/usr/share run/usr/share
+ln -s "$up/root/${bin%/*}/lib" "run/${bin%/*}/lib"
+for f in "root/$bin"/*; do
+	cat >"run/$bin/${f##*/}" <<END
 #!/bin/sh
-here=\${0%/*}
-exec "\$here/$loader" --library-path "\$here/${loader%/*}" "\$here/root/usr/bin/$package" "\$@"
+root=\${0%/run/*}/root
+exec "\$root/$loader" --library-path "\$root/${loader%/*}" --argv0 "\$0" "\$root/$bin/${f##*/}" "\$@"
 END
-chmod +x server
-version=$("$dir/server" --version | sed 's/.* v=\([^ ]*\).*/\1/') # Redis server v=7.0.15 sha=…
+done
+chmod +x "run/$bin"/*
+version=$("$dir/run/$program" --version | sed -n '1s/[^0-9]*\([0-9][0-9.]*\).*/\1/p') # Redis server v=7.0.15 sha=…
 cat >Dockerfile <<END
 FROM scratch
 COPY root /
-ENV PATH=/usr/bin $(echo "${package%-server}" | tr a-z A-Z)_VERSION=$version
+ENV PATH=/$bin:/usr/bin:/usr/sbin $(echo "${package%-server}" | tr a-z- A-Z_)_VERSION=$version
 WORKDIR /data
-CMD ["$package"]
+CMD ["${program##*/}"]
 END

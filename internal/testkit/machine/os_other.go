@@ -1,6 +1,6 @@
 //go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly)
 
-package redistest
+package machine
 
 import (
 	"errors"
@@ -8,7 +8,8 @@ import (
 	"os/exec"
 )
 
-const haveProcesses = false
+// HaveProcesses: servers can be processes here.
+const HaveProcesses = false
 
 // tryLock always succeeds. Nothing is unpacked here, so what is left is two processes choosing one
 // port, which shows when the second server does not come up, and is tried again with another.
@@ -18,5 +19,6 @@ func leadGroup()               {}
 func joinGroup(*exec.Cmd, int) {}
 func killGroup()               {}
 
-func freezeProcess(*os.Process) error { return errors.ErrUnsupported }
-func thawProcess(*os.Process) error   { return errors.ErrUnsupported }
+func freezeProcess(int) error { return errors.ErrUnsupported }
+func thawProcess(int) error   { return errors.ErrUnsupported }
+func killProcess(int) error   { return errors.ErrUnsupported }

@@ -1,4 +1,4 @@
-package redistest
+package machine
 
 import (
 	"context"
@@ -34,25 +34,34 @@ func init() {
 }
 
 const (
-	reaperRole = "redistest's reaper"
+	reaperRole = "the servers' reaper"
 	containers = "containers" // what the owner sends for them
 )
 
-// thisRun is the label by which the containers of this process differ from all others.
-var thisRun = fmt.Sprintf("%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
+// ThisRun is the value of Label on the containers of this process.
+var ThisRun = fmt.Sprintf("%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
 
 // The reaper starts with the first thing to remove, and ends after its owner. Its process group is its own.
 var theReaper = sync.OnceValues(func() (*child.Process, error) {
-	r, err := child.Start(child.Config{Role: reaperRole, Job: thisRun, CleansUp: true})
+	r, err := child.Start(child.Config{Role: reaperRole, Job: ThisRun, CleansUp: true})
 	var ready string
 	if err == nil {
 		err = r.Receive(context.Background(), &ready)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("redistest: the reaper, which cleans up behind a killed process, does not start: %w", err)
+		return nil, fmt.Errorf("the reaper, which cleans up behind a killed process, does not start: %w", err)
 	}
 	return r, nil
 })
+
+// ReaperPID is the reaper's number as a process; it is started if need be.
+func ReaperPID() (int, error) {
+	r, err := theReaper()
+	if err != nil {
+		return 0, err
+	}
+	return r.PID(), nil
+}
 
 // reapLater is called before there is anything to remove. The kernel has what was written, so it reaches the reaper
 // even if its owner is killed now.
@@ -98,7 +107,7 @@ func removeContainersOf(run string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for ctx.Err() == nil {
-		all, _ := client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label + "=" + run}}, Context: ctx})
+		all, _ := client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {Label + "=" + run}}, Context: ctx})
 		for _, c := range all {
 			removeContainer(context.WithoutCancel(ctx), client, c.ID) //nolint:errcheck // the next round tries again
 		}
