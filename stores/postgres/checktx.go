@@ -40,7 +40,7 @@ func CheckSQLTx(ctx context.Context, tx *sql.Tx, lease strategy.Lease) error {
 	return Checker{}.CheckSQLTx(ctx, tx, lease)
 }
 
-// A Checker is [CheckTx] for locks that are not called as by default. The zero Checker is for those that are.
+// A Checker is [CheckTx] for locks with another schema or other keys than by default. The zero Checker has the defaults.
 type Checker struct {
 	Schema string                   // see [WithSchema]; empty: locks
 	Key    func(name string) string // see [strategy.Options].Key; nil: strategy.DefaultKey

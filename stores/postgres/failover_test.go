@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/strategy"
@@ -101,6 +102,13 @@ func TestFailOver(t *testing.T) {
 		t.Errorf("the fence after the fail-over is %d, want more than %d", after, before)
 	}
 	want(t, "CheckTx", CheckTx(t.Context(), begin(t, pool), then), nil)
+
+	// What the promotion before the last one did may be forgotten: this server has been at the timeline 0, and is at 2.
+	run(t, pool, `update locks.timeline set name = '00000000'`)
+	twice := try(t, open(t, poolOf(t, a.url()), o).NewLock(unique(t)))
+	if fence, _ := twice.Fence(); fence-after <= 2*driver.MaxFences<<24 {
+		t.Errorf("the fence after two promotions is %d, want it to move from %d as for two", fence, after)
+	}
 }
 
 // TestReplicaIsLeft holds the suite's property of fail-overs. A server of PostgreSQL becomes a standby by a restart alone, so the

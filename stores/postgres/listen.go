@@ -99,6 +99,7 @@ func (l *listening) Dial(ctx context.Context, _ *subscription.Link) (subscriptio
 	}
 	hijacked, err := conn.PgConn().Hijack()
 	if err != nil {
+		conn.Close(ctx) //nolint:errcheck // it is given up
 		return nil, err
 	}
 	l.id.Store(id)
@@ -226,7 +227,7 @@ func (c *listenConn) Read(limit time.Duration) (subscription.Event, error) {
 		msg, err := c.Frontend.Receive()
 		if err != nil {
 			if c.refusal != nil {
-				err = fmt.Errorf("%w: %w", err, c.refusal) // its farewell
+				err = fmt.Errorf("%w: %w", err, c.refusal) // why it ends
 			}
 			return subscription.Event{}, err
 		}
@@ -246,7 +247,7 @@ func (c *listenConn) Read(limit time.Duration) (subscription.Event, error) {
 // closeLimit bounds a farewell.
 const closeLimit = 100 * time.Millisecond
 
-// Close takes leave, and does not wait for the answer.
+// Close says so to the server, and does not wait for the answer.
 func (c *listenConn) Close() {
 	c.Conn.SetWriteDeadline(time.Now().Add(closeLimit)) //nolint:errcheck // it is closed next
 	if quit, err := (&pgproto3.Terminate{}).Encode(nil); err == nil {

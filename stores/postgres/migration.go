@@ -24,7 +24,7 @@ const defaultSchema = "locks"
 
 // Migration returns the SQL that makes the schema, its tables and its functions, for your own migrations. It can be run again
 // at any time, also while locks are held, and by a later version of this package: it drops nothing that processes of this
-// version need. It is several statements: run it as one script. Of the options it knows [WithSchema].
+// version need. It is several statements: run them in one transaction (psql -1). Of the options it knows [WithSchema].
 //
 // The role of the locks needs these rights, if it is not the one that runs the migration:
 //

@@ -34,13 +34,15 @@
 // held until the transaction has committed or rolled back, even if its TTL ends before. If another has the lock already,
 // CheckTx says ErrLost.
 //
-// So end the transaction before you release the lock. After a release in the middle of it, the next holder waits until
-// it has ended. A transaction that never ends keeps the lock: set idle_in_transaction_session_timeout.
+// So end the transaction before you release the lock. After a release in the middle of it, the next holder in another
+// process waits until it has ended; a caller of the same process, to which the lock is handed over without a statement,
+// does not. A transaction that never ends keeps the lock: set idle_in_transaction_session_timeout.
 //
 // # What it guarantees
 //
 //   - Exclusion: at most one holder at a time, for as long as the database keeps the row and holders stop at their
-//     deadline ([strategy.Lease.Deadline], Lost, Context). Writes behind CheckTx exclude each other in any case.
+//     deadline ([strategy.Lease.Deadline], Lost, Context). Writes behind CheckTx of different processes exclude
+//     each other in any case that the database does not forget: see Durability.
 //   - Ownership: only the holder releases or extends. A late release changes nothing.
 //   - No deadlock: a holder that dies is gone after its TTL.
 //   - Fencing: each hold has a number greater than all before ([strategy.Lease.Fence]). It comes from a sequence, and
@@ -60,10 +62,11 @@
 //   - A reply is lost, or ctx ends during the request: nobody knows what the server did. The engine undoes such an
 //     acquire. The undo leaves a note (the table undone, for ten minutes), by which a request that arrives still later
 //     is refused.
-//   - Others keep a step waiting in the server: it ends before its caller's time-out (lock_timeout), and has no effect.
+//   - Others keep a step waiting in the server: as a rule it ends before its caller's time-out (lock_timeout), and has no
+//     effect. If it does not, its outcome is unknown, and an acquire is undone.
 //   - The server restarts: locks outlive that. The first call afterwards takes a new connection.
 //   - A connection leads to a standby: a standby refuses each step, also those that only read. The pool's connections
-//     are left then, once a second at most, and the step is sent once more.
+//     are closed then, once a second at most, and the step is sent once more.
 //   - The primary fails, and a standby is promoted: see Durability.
 //   - The connection that listens breaks: waiters listen again, and ask.
 //
@@ -81,7 +84,7 @@
 //   - remote_apply: also, readers at the standby see the step. Locks do not need that: they ask the primary alone.
 //
 // A fail-over that forgets a lock has also forgotten how far the sequence of fences was. So the first grant after a
-// promotion moves it forward by 16 million grants: fences rise, and are never drawn twice. (After a crash with
+// promotion moves it forward by 16 million grants, after two by twice as many: fences rise, and are never drawn twice. (After a crash with
 // synchronous_commit off they may be: a crash is no promotion.) A transaction of the old holder does not pass CheckTx
 // then. Its earlier writes are forgotten together with the grant.
 //
@@ -95,7 +98,8 @@
 // processes belong elsewhere. A transaction that stays open for hours anywhere in the database keeps dead rows from
 // being removed, and slows locks down.
 //
-// A jump of the server's clock ends leases early or late. Fences and CheckTx do not rest on a clock.
+// A jump of the server's clock ends leases early or late. Fences do not depend on a clock. CheckTx
+// looks at it to say whether a lease has ended, and not to keep others out.
 //
 // # When
 //
@@ -218,7 +222,7 @@ type settings struct {
 	fault      error
 }
 
-// fail notes what is wrong with an option; the first word counts.
+// fail notes what is wrong with an option; the first fault is kept.
 func (s *settings) fail(err error) {
 	if s.fault == nil {
 		s.fault = err

@@ -114,7 +114,7 @@ type server struct {
 	name       string // for errors
 
 	mu      sync.Mutex
-	left    time.Time // when its connections were left last
+	left    time.Time // when its connections were closed last
 	silent  bool      // it gave no answer to the last Probe
 	started time.Time // when the server says that it was started
 	returns uint64    // how often it has come back
@@ -184,11 +184,14 @@ func (s *server) once(ctx context.Context, r statement) (reply any, kind, err er
 	switch {
 	case pgconn.SafeToRetry(err):
 		return nil, strategy.ErrUnsent, err
-	case errors.As(err, &refusal) && rows.CommandTag().String() == "":
+	case errors.As(err, &refusal) && rows.CommandTag().String() == "" && !strings.HasPrefix(refusal.Code, connectionClass):
 		return nil, strategy.ErrRefused, err // the transaction is rolled back
 	}
 	return nil, strategy.ErrUnknown, err
 }
+
+// connectionClass begins the codes with which a pooler says that it lost the server, perhaps after the commit.
+const connectionClass = "08"
 
 // connection is one of the pool that the server has not closed: a dead one at rest costs no call. A new one is used in any case.
 func (s *server) connection(ctx context.Context) (*pgxpool.Conn, error) {
@@ -217,10 +220,10 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// leaveEvery is how often the connections are left at most.
+// leaveEvery is how often the connections are closed at most.
 const leaveEvery = time.Second
 
-// leave leaves the connections of the pool, and that which listens, for a call that began at that time. It reports whether
+// leave closes the connections of the pool, and that which listens, for a call that began at that time. It reports whether
 // that is done, so that the next connection is a new one.
 func (s *server) leave(began time.Time) bool {
 	s.mu.Lock()

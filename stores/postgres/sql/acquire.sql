@@ -1,5 +1,5 @@
 -- acquire: make the claim the holder, if nobody holds the lock and nobody waits before it. Otherwise it takes its place in
--- the queue, if it has a line.
+-- the queue, if it has a line: a channel on which it hears of a grant.
 --
 -- slot, patience, durability   see enter.sql
 -- lock_key, claim              the lock; the token of the claim
@@ -26,10 +26,6 @@ begin
   if exists (select 1 from locks.undone u where u.token = claim) then
     raise exception 'this claim has been given up' using errcode = '55000';
   end if;
-  if sweep then
-    perform locks.sweep_1();
-  end if;
-
   select * into held from locks.lease l where l.key = lock_key;
   ended := not found;
   if not ended and held.expires <= clock_timestamp() then
@@ -56,14 +52,17 @@ begin
   clock := locks.micros_1(clock_timestamp());
   if granted then
     fence := held.fence;
-    return;
+  else
+    granted := false;
+    holder := held.token;
+    at := 0;
+    kept := false;
+    if line_channel <> '' then
+      select e.at, e.kept into at, kept from locks.enqueue_1(lock_key, claim, line_listener, line_channel, direct, reserve) e;
+    end if;
+    left_us := greatest(locks.micros_1(held.expires) - clock, 1);
   end if;
-  granted := false;
-  holder := held.token;
-  at := 0;
-  kept := false;
-  if line_channel <> '' then
-    select e.at, e.kept into at, kept from locks.enqueue_1(lock_key, claim, line_listener, line_channel, direct, reserve) e;
+  if sweep then -- last: with rows of others in hand, this step must wait for nobody
+    perform locks.sweep_1();
   end if;
-  left_us := greatest(locks.micros_1(held.expires) - clock, 1);
 end $$;

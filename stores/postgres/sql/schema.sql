@@ -1,5 +1,5 @@
--- schema: the tables and sequences of all locks. This file and those after it are safe to run again, at any time, also by
--- several at once, and while locks are held. The functions end in the version of the steps: a later version of the library
+-- schema: the tables and sequences of all locks. This file and those after it are safe to run again, at any time, also
+-- while locks are held; and by several at once, each in one transaction. The functions end in the version of the steps: a later version of the library
 -- adds functions with another ending, so processes of both versions work next to each other.
 do $$
 begin
