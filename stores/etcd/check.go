@@ -78,7 +78,7 @@ func older(version string, major, minor int) bool {
 func (d dialog) checkRights(o strategy.Options) error {
 	k := keysOf(o.Key("check"))
 	place := k.queue + "check"
-	never := []clientv3.Cmp{clientv3.Compare(clientv3.Version(k.holder), "<", 0), k.nobodyQueues()}
+	never := []clientv3.Cmp{clientv3.Compare(clientv3.Version(k.holder), "<", 0), k.nobodyBefore(0)}
 	_, err := d.txn(never, []clientv3.Op{
 		clientv3.OpPut(k.holder, "", clientv3.WithLease(1)), clientv3.OpPut(place, "", clientv3.WithLease(1)),
 	}, []clientv3.Op{
@@ -97,7 +97,7 @@ func (d dialog) checkTTL(o strategy.Options) error {
 		return err
 	}
 	if l.ttl > o.TTL {
-		return d.failed(strategy.ErrRefused, fmt.Errorf("the least TTL is %v, because of --election-timeout: set Options.TTL, which is %v, to that or more", l.ttl, o.TTL))
+		return d.failed(strategy.ErrRefused, fmt.Errorf("the minimum TTL is %v, because of --election-timeout: set Options.TTL, which is %v, to that or more", l.ttl, o.TTL))
 	}
 	return nil
 }

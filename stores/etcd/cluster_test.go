@@ -264,8 +264,8 @@ func TestCheck(t *testing.T) {
 		t.Errorf("Check() = %v, want nil", err)
 	}
 	err := strategyOf(t, clientOf(t, one), strategy.Options{TTL: time.Second}).Check(ctx)
-	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "the least TTL is 5s") {
-		t.Errorf("Check() with a TTL of 1s = %v, want that the least is 5s", err)
+	if !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "the minimum TTL is 5s") {
+		t.Errorf("Check() with a TTL of 1s = %v, want that the minimum is 5s", err)
 	}
 	lease, err := strategyOf(t, clientOf(t, one), strategy.Options{TTL: time.Second}).NewLock("x").TryAcquire(ctx)
 	if err != nil {

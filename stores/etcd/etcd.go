@@ -21,8 +21,8 @@
 //
 // Each hold has a lease of its own, so a hold that nobody renews ends by its own TTL, whatever else its process does. When etcd
 // has confirmed a release, nothing hangs on the lease any more, and it serves the next hold of the process. So a hold costs
-// etcd two writes, as with the mutex of etcd's own client. At the same time the lease is renewed, by a message to the leader
-// alone, unless that was within the last hundredth of its TTL.
+// etcd two writes, as with the mutex of etcd's own client. While an acquisition is under way, its lease is renewed, by a message
+// to the leader alone, unless that was within the last hundredth of its TTL.
 //
 // After a request of unknown outcome the lease is revoked, and never used again. That makes an undo certain: a request that arrives later names
 // a lease that is gone, and etcd refuses it.
@@ -33,8 +33,8 @@
 //
 // Contenders of one process stand in a line, and the process has one place in the queue. The holder hands the lock to the
 // next in its line without a request, for at most 2 ms (handOverLimit in package engine), 256 holds ([driver.MaxFences]) and half of
-// the TTL. When that is used up, the release is a Pass: in one transaction it serves the queue, and takes the line's
-// next place.
+// the TTL. When that is used up, the release is a Pass. In one transaction it releases the lock, and takes the line's next
+// place in the queue; or, if nobody queues, it grants the line the lock again.
 //
 // # What it guarantees
 //
@@ -51,13 +51,14 @@
 //
 // # When something breaks
 //
-//   - The holder dies: its lease ends, etcd deletes the key, and the first in the queue is awake at that moment.
-//   - A waiter dies, or is paused: its place ends with its lease, after 5 s. The next one sees that, and is before it.
-//   - A reply is lost: nobody knows what etcd did. The engine has the leases revoked, until that is confirmed.
+//   - The holder dies: its lease ends, etcd deletes the key, and the first in the queue is woken.
+//   - A waiter dies, or is paused: its place ends with its lease, after 5 s. The next one sees that, and takes its turn.
+//   - A reply is lost: nobody knows what etcd did. The engine has the leases revoked, again and again until etcd confirms it.
 //   - The leader dies: the others elect one, in a second or two. Requests fail meanwhile. The new leader counts each lease from its beginning, so
 //     no lock ends early. Set Options.OpTimeout and TTL so that a renewal survives that: the defaults do.
-//   - A leader is deposed and does not know it yet: it may still answer a renewal that counts for nobody else. So
-//     each renewal is followed by a read, which only a leader of this term can answer: otherwise the renewal does not count.
+//   - A leader is deposed and does not know it yet: it may still answer renewals, of which its successor does not
+//     learn. So a renewal counts only next to a read or a write that was asked for at the same time, or later. That is answered
+//     with the help of the present leader, and the answer shows whether the leader has changed.
 //   - A member is cut off from the others: it refuses all requests at once, and ends watches. The client then asks another.
 //   - A member vanishes, and its connections stay open: without DialKeepAliveTime the client goes on to ask it, in its turn. A
 //     waiter notices that when the renewal of its place gets no answer, and listens at another member.
@@ -77,8 +78,8 @@
 //
 // # TTL
 //
-// etcd counts whole seconds, so [strategy.Options].TTL is whole seconds: New refuses others. The servers have a least TTL, which is one and
-// a half times --election-timeout, rounded up: 2 s by default. A shorter one lasts as long as that; [strategy.Lease.Deadline] says so,
+// etcd counts whole seconds, so [strategy.Options].TTL is whole seconds: New refuses others. The servers have a minimum TTL, which is one
+// and a half times --election-timeout, rounded up: 2 s by default. A shorter one lasts as long as that; [strategy.Lease.Deadline] says so,
 // and Check says what to set. Options.FenceTTL has no meaning: a fence takes no space. Options.Acks is refused: a majority
 // has confirmed each grant anyway.
 //
@@ -150,8 +151,9 @@ type protocol struct {
 	fault              error // what is wrong with the client
 	idle               pool
 	stream             atomic.Int64 // which stream the next watches share
-	// silent says that a transaction got no answer in time, perhaps from a member that is silent. As the client asks the members in
-	// turn, the next attempt may make its transaction at the same member. So one of two asks something else before.
+	// silent says that the last transaction got no answer in time, perhaps because its member is silent. The client asks the members in
+	// turn. So if each attempt makes as many requests as there are members, each transaction goes to that member again. A read
+	// before some of them, at random, breaks the rhythm.
 	silent atomic.Bool
 
 	mu     sync.Mutex
@@ -189,19 +191,20 @@ func (p *protocol) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, e
 		return driver.Grant{}, err
 	}
 	defer end()
-	return d.again(func() (driver.Grant, error) { return d.acquire(c) })
+	return d.again(c, func() (driver.Grant, error) { return d.acquire(c) })
 }
 
 // errAgain is for an attempt that changed nothing but the place in the queue, and that is to be made once more.
 var errAgain = errors.New("once more")
 
-func (d dialog) again(attempt func() (driver.Grant, error)) (g driver.Grant, err error) {
-	for range 2 {
-		if g, err = attempt(); !errors.Is(err, errAgain) {
-			return g, err
+// again makes the attempts of a claim: more than one if a lease has ended before its time, or a place in the queue was lost.
+func (d dialog) again(c driver.Claim, attempt func() (driver.Grant, error)) (driver.Grant, error) {
+	for range 3 { // one for each of the two, and one more
+		if g, err := attempt(); !errors.Is(err, errAgain) {
+			return d.p.settle(c, g, err)
 		}
 	}
-	return driver.Grant{Partial: true}, d.failed(strategy.ErrRefused, errors.New("leases end, or places in the queue get lost, as soon as they are there"))
+	return d.p.settle(c, driver.Grant{}, d.failed(strategy.ErrRefused, errors.New("leases end, or places in the queue get lost, as soon as they are there")))
 }
 
 func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
@@ -209,57 +212,55 @@ func (d dialog) acquire(c driver.Claim) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	l, renewed, err := d.lease(c.TTL)
-	if err != nil {
-		if pl.rev == 0 {
-			d.p.vacate(c.Token)
-		}
-		return driver.Grant{}, err
-	}
-
 	k := keysOf(c.Key)
-	resp, err := d.txn(k.acquisition(c, l, pl))
-	l = renewed()
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // which of the two has ended before its time, nobody said
-		d.p.leave(c.Token)
-		d.p.idle.drop()
-		return driver.Grant{}, errAgain
-	case errors.Is(err, strategy.ErrUnknown):
-		return driver.Grant{State: hold{lease: l}}, err // the engine undoes it
-	case err != nil:
-		d.p.idle.add(l)
-		if pl.rev == 0 {
-			d.p.vacate(c.Token)
-		}
-		return driver.Grant{}, err
-	case resp.Succeeded:
-		d.p.vacate(c.Token)
-		return d.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
+	otherwise := []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))}
+	if pl.key != "" {
+		otherwise = []clientv3.Op{k.get(), pl.put(), k.getQueue()}
 	}
-	d.p.idle.add(l)
+	g, resp, err := d.take(c, pl, []clientv3.Cmp{k.free(), k.nobodyBefore(pl.rev)}, otherwise)
+	if err != nil || resp.Succeeded {
+		return g, err
+	}
 	return d.held(c, k, pl, resp.Header.Revision, kvs(resp, 0), kvs(resp, 1))
 }
 
-// acquisition is the transaction of Acquire: put the holder's key if the lock is free, and nobody is before the place. Otherwise
-// read the holder and the queue, and take the place, if there is to be one.
-func (k keys) acquisition(c driver.Claim, l lease, pl placed) (conditions []clientv3.Cmp, then, otherwise []clientv3.Op) {
-	conditions, then = []clientv3.Cmp{k.free(), k.nobodyQueues()}, []clientv3.Op{k.put(c, l.id)}
-	if pl.key == "" {
-		return conditions, then, []clientv3.Op{k.get(), k.getQueue(clientv3.WithLimit(1))}
+// take makes the transaction that gets a claim the lock under these conditions. Then it is out of the queue. resp is nil if the
+// transaction was refused, or nobody knows. An error next to resp: the claim holds the lock, for nobody knows how long.
+func (d dialog) take(c driver.Claim, pl placed, conditions []clientv3.Cmp, otherwise []clientv3.Op) (g driver.Grant, resp *clientv3.TxnResponse, err error) {
+	l, renewed, err := d.lease(c.TTL)
+	if err != nil {
+		return g, nil, err
 	}
-	if pl.rev != 0 {
-		conditions = []clientv3.Cmp{k.free(), k.nobodyBefore(pl.rev)}
+	then := []clientv3.Op{keysOf(c.Key).put(c, l.id)}
+	if pl.key != "" {
 		then = append(then, clientv3.OpDelete(pl.key))
 	}
-	return conditions, then, []clientv3.Op{k.get(), pl.put(), k.getQueue()}
+	resp, err = d.txn(conditions, then, otherwise)
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // nobody said which of the two has ended before its time
+		d.p.ended(c.Token, pl.lease)
+		d.p.idle.drop()
+		return g, nil, errAgain
+	case errors.Is(err, strategy.ErrUnknown):
+		return driver.Grant{State: hold{lease: l}}, nil, err
+	case err != nil || !resp.Succeeded:
+		select {
+		case l = <-renewed:
+		default: // nobody waits for that
+		}
+		d.p.idle.add(l)
+		return g, resp, err
+	}
+	d.p.vacate(c.Token)
+	g, err = d.granted(c, hold{<-renewed, resp.Header.Revision}, resp.Header.RaftTerm)
+	return g, resp, err
 }
 
 // granted is the grant of a hold, whose key was put by an answer of this term.
 func (d dialog) granted(c driver.Claim, h hold, term uint64) (driver.Grant, error) {
 	if !h.lease.counts(term) {
 		g, err := d.extend(c, h)
-		if err != nil { // the claim holds the lock, for nobody knows how long
+		if err != nil {
 			return driver.Grant{State: h, Partial: true}, err
 		}
 		h = g.State.(hold)
@@ -277,7 +278,8 @@ func (d dialog) held(c driver.Claim, k keys, pl placed, rev int64, kvs, queue []
 			continue
 		}
 		g.Place, g.Kept = int32(i+1), kv.CreateRevision == pl.rev
-		if pl.rev = kv.CreateRevision; i > 0 {
+		d.p.moved(c.Token, kv.CreateRevision)
+		if i > 0 {
 			before = string(queue[i-1].Key)
 		}
 	}
@@ -285,26 +287,22 @@ func (d dialog) held(c driver.Claim, k keys, pl placed, rev int64, kvs, queue []
 	case len(kvs) > 0:
 		h, ok := holderOf(kvs[0])
 		if !ok {
-			if pl.key != "" {
-				return driver.Grant{Partial: true}, d.notLock(k) // the engine gives the place up
-			}
 			return driver.Grant{}, d.notLock(k)
 		}
 		held.Holder, held.TTL = h.token, d.remaining(h.lease)
 	case g.Place == 1: // with the place it just took, it is the next
-		d.p.moved(c.Token, pl.rev)
 		return driver.Grant{}, errAgain
 	case len(queue) > 0:
 		held.Holder = k.tokenOf(queue[0]) // it has the next turn
 	}
 	if pl.key != "" {
-		d.p.moved(c.Token, pl.rev)
 		d.p.follow(c, before, rev)
 	}
 	return g, held
 }
 
-// Release deletes the holder's key, if it is of this hold. The first in the queue sees that, and asks.
+// Release deletes the holder's key, if it is of this hold. The first in the queue sees that, and asks: unlike others, this [driver.Queuer]
+// makes no direct grants. The engine undoes no claim whose release succeeded, so the lease is idle.
 func (p *protocol) Release(ctx context.Context, c driver.Claim) (driver.Outcome, error) {
 	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
@@ -365,7 +363,7 @@ func (p *protocol) Adopt(ctx context.Context, c driver.Claim, from string) (driv
 		return driver.Grant{}, err
 	}
 	defer end()
-	return d.again(func() (driver.Grant, error) { return d.adopt(c, from) })
+	return d.again(c, func() (driver.Grant, error) { return d.adopt(c, from) })
 }
 
 func (d dialog) adopt(c driver.Claim, from string) (driver.Grant, error) {
@@ -373,27 +371,12 @@ func (d dialog) adopt(c driver.Claim, from string) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	l, renewed, err := d.lease(c.TTL)
-	if err != nil {
-		return driver.Grant{}, err
-	}
 	k := keysOf(c.Key)
-	resp, err := d.txn([]clientv3.Cmp{k.held(old.rev)}, []clientv3.Op{k.put(c, l.id)}, []clientv3.Op{k.get()})
-	l = renewed()
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it has ended before its time
-		d.p.idle.drop()
-		return driver.Grant{}, errAgain
-	case errors.Is(err, strategy.ErrUnknown):
-		return driver.Grant{State: hold{lease: l}}, err
-	case err == nil && !resp.Succeeded:
+	g, resp, err := d.take(c, placed{}, []clientv3.Cmp{k.held(old.rev)}, []clientv3.Op{k.get()})
+	if err == nil && !resp.Succeeded {
 		err = d.lost(c, k, kvs(resp, 0))
 	}
-	if err != nil {
-		d.p.idle.add(l)
-		return driver.Grant{}, err
-	}
-	return d.granted(c, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
+	return g, err
 }
 
 // Pass is Release of c, and for next what Acquire does, in one step.
@@ -403,88 +386,49 @@ func (p *protocol) Pass(ctx context.Context, c, next driver.Claim) (driver.Grant
 		return driver.Grant{}, err
 	}
 	defer end()
-	g, err := d.pass(c, next, holdOf(c))
-	if claimed, ok := g.State.(hold); ok && err != nil { // the engine knows only the token of a claim that queues
+	g, err := d.again(next, func() (driver.Grant, error) { return d.pass(c, next) })
+	if claimed, ok := g.State.(hold); ok && err != nil { // unlike after Acquire, the engine undoes next without this State
 		p.entangle(next.Token, claimed.lease)
 	}
 	return g, err
 }
 
-// pass gives the next hold the lease of the last one, if it counts as long as the next one wants.
-func (d dialog) pass(c, next driver.Claim, h hold) (driver.Grant, error) {
-	p, k, another := d.p, keysOf(c.Key), h.lease.asked != secondsOf(next.TTL)
+// pass makes one of three steps:
+//
+//	c holds the lock   nobody is before next
+//	yes                yes                     next holds the lock
+//	yes                no                      the lock is free, and next queues
+//	no                                         nothing
+func (d dialog) pass(c, next driver.Claim) (driver.Grant, error) {
 	pl, err := d.place(next)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	l, renewed := h.lease, (func() lease)(nil)
-	if another {
-		l, renewed, err = d.lease(next.TTL)
-	} else {
-		renewed = d.renewing(l)
-	}
-	if err != nil {
-		if pl.rev == 0 {
-			p.vacate(next.Token)
-		}
-		return driver.Grant{}, err
-	}
-	nobody, take, release := k.nobodyQueues(), []clientv3.Op{k.put(next, l.id)}, []clientv3.Op{k.delete()}
-	if pl.rev != 0 {
-		nobody = k.nobodyBefore(pl.rev)
-	}
+	k, h := keysOf(c.Key), holdOf(c)
+	release := []clientv3.Op{k.delete(), k.getQueue()}
 	if pl.key != "" {
-		take = append(take, clientv3.OpDelete(pl.key))
-		release = append(release, pl.put())
+		release = []clientv3.Op{k.delete(), pl.put(), k.getQueue()}
 	}
-	release = append(release, k.getQueue())
-	resp, err := d.txn([]clientv3.Cmp{k.held(h.rev), nobody}, take,
+	g, resp, err := d.take(next, pl, []clientv3.Cmp{k.held(h.rev), k.nobodyBefore(pl.rev)},
 		[]clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.held(h.rev)}, release, []clientv3.Op{k.get()})})
-	l = renewed()
-	switch {
-	case errors.Is(err, strategy.ErrUnknown):
-		return driver.Grant{State: hold{lease: l}}, err
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // one of them has ended before its time: none of them serves again
-		p.leave(next.Token)
-		p.idle.drop()
-		return driver.Grant{}, err
-	case err == nil && resp.Succeeded:
-		p.vacate(next.Token)
-		if another {
-			p.idle.add(h.lease)
-		}
-		return d.granted(next, hold{l, resp.Header.Revision}, resp.Header.RaftTerm)
+	if resp == nil {
+		return g, err
 	}
-	if another {
-		p.idle.add(l)
-	}
-	if err == nil {
+	if !resp.Succeeded {
 		nested := resp.Responses[0].GetResponseTxn()
-		answer := nested.Responses[len(nested.Responses)-1].GetResponseRange().Kvs
-		if nested.Succeeded {
-			if another {
-				l = h.lease
-			}
-			p.idle.add(l)
-			return d.passed(next, k, pl, resp.Header.Revision, answer)
+		found := nested.Responses[len(nested.Responses)-1].GetResponseRange().Kvs
+		if !nested.Succeeded {
+			return driver.Grant{}, d.lost(c, k, found)
 		}
-		err = d.lost(c, k, answer)
-	}
-	if pl.rev == 0 {
-		p.vacate(next.Token)
-	}
-	return driver.Grant{}, err
-}
-
-// passed is the answer to a pass that released the lock, and found this queue.
-func (d dialog) passed(next driver.Claim, k keys, pl placed, rev int64, queue []*mvccpb.KeyValue) (driver.Grant, error) {
-	g, err := d.held(next, k, pl, rev, nil, queue)
-	if errors.Is(err, errAgain) { // its place was lost, and nobody is before the new one
-		g, err = d.acquire(next)
+		g, err = d.held(next, k, pl, resp.Header.Revision, nil, found)
+		if errors.Is(err, errAgain) { // its place was lost, and nobody is before the new one
+			g, err = d.again(next, func() (driver.Grant, error) { return d.acquire(next) })
+		}
 	}
 	if err != nil && !errors.Is(err, strategy.ErrHeld) {
-		err = d.failed(strategy.ErrUnknown, err) // another kind would say that nothing is released
+		return g, d.failed(strategy.ErrUnknown, err) // another kind would say that nothing is released
 	}
+	d.p.idle.add(h.lease) // not before: after ErrUnknown the engine undoes c, too
 	return g, err
 }
 
@@ -509,7 +453,7 @@ func (p *protocol) Undo(ctx context.Context, c driver.Claim) error {
 func (p *protocol) Validate(o strategy.Options) error {
 	if o.TTL%time.Second != 0 {
 		return fmt.Errorf("locks: Options.TTL is %v: etcd counts whole seconds: allowed are 1s to 24h, and 0 for 10s. "+
-			"A TTL that is less than the servers' least one (2s, or what --election-timeout makes of it) lasts as long as that", o.TTL)
+			"A TTL that is less than the servers' minimum (2s, or what --election-timeout makes of it) lasts as long as that", o.TTL)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,7 +14,8 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// Extend renews the lease, and then looks whether the holder's key is still of this hold.
+// Extend renews the lease, and then looks whether the holder's key is still of this hold. etcd counts the TTL of the lease's grant
+// again, whatever the claim says: at the end of a maximum hold the engine undoes the claim.
 func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	d, end, err := p.begin(ctx, c.Due)
 	if err != nil {
@@ -23,7 +25,7 @@ func (p *protocol) Extend(ctx context.Context, c driver.Claim) (driver.Grant, er
 	return d.extend(c, holdOf(c))
 }
 
-// extend tries twice, because of a change of the leader the first renewal may not count.
+// extend tries twice: if the leader changes, the first renewal may not count.
 func (d dialog) extend(c driver.Claim, h hold) (g driver.Grant, err error) {
 	for range 2 {
 		d.extendAll([]driver.Claim{c}, []hold{h}, func(_ int, granted driver.Grant, failed error) { g, err = granted, failed })
@@ -85,15 +87,20 @@ func (p *protocol) extendGroup(ctx context.Context, cs []driver.Claim, group []i
 	d.extendAll(claims, holds, func(n int, g driver.Grant, err error) { done(group[n], g, err) })
 }
 
-// extendAll renews the leases at the same time, and then reads all holders' keys in one step. The answer also proves
-// that the renewals count: see lease.counts.
+// extendAll renews the leases at the same time, for two thirds of the time at most, and then reads all holders' keys in one step. A renewal
+// that gets no answer takes from the others no time for the read, which proves that they count: see lease.counts.
 func (d dialog) extendAll(cs []driver.Claim, holds []hold, done func(int, driver.Grant, error)) {
+	early := d
+	early.due = time.Now().Add(time.Until(d.due) * 2 / 3)
+	var cancel context.CancelFunc
+	early.Context, cancel = context.WithDeadline(d, early.due)
+	defer cancel()
 	errs := make([]error, len(cs))
 	reads := make([]clientv3.Op, len(cs))
 	var all sync.WaitGroup
 	for i, c := range cs {
 		reads[i] = keysOf(c.Key).get()
-		all.Go(func() { holds[i].lease, errs[i] = d.renewTwice(holds[i].lease) })
+		all.Go(func() { holds[i].lease, errs[i] = early.renewTwice(holds[i].lease) })
 	}
 	all.Wait()
 	resp, err := d.read(reads)

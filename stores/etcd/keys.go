@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -70,18 +71,18 @@ func fenceOf(rev int64) uint64 { return uint64(rev) * driver.MaxFences }
 // free is the condition that nobody holds the lock.
 func (k keys) free() clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(k.holder), "=", 0) }
 
-// held is the condition that the holder is that of this revision.
+// held is the condition that the holder is that of this revision. A claim without a grant has revision 0, and holds nothing: in etcd a
+// key that is not there has that revision.
 func (k keys) held(rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(k.holder), "=", rev)
+	return clientv3.Compare(clientv3.ModRevision(k.holder), "=", cmp.Or(rev, -1))
 }
 
-// nobodyQueues is the condition that the queue is empty.
-func (k keys) nobodyQueues() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(k.queue).WithPrefix(), "=", 0)
-}
-
-// nobodyBefore is the condition that a queue that is not empty has nobody who came before this revision.
+// nobodyBefore is the condition that nobody who queues came before this revision. 0: that nobody queues at all. Otherwise somebody has to
+// queue, such as the claim itself: of an empty queue etcd says that the condition fails.
 func (k keys) nobodyBefore(rev int64) clientv3.Cmp {
+	if rev == 0 {
+		return clientv3.Compare(clientv3.CreateRevision(k.queue).WithPrefix(), "=", 0)
+	}
 	return clientv3.Compare(clientv3.CreateRevision(k.queue).WithPrefix(), ">", rev-1)
 }
 

@@ -9,50 +9,55 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 )
 
 // A lease is one of etcd's: what hangs on it ends with it. One lease serves one hold, or one place in a queue.
 type lease struct {
 	id    clientv3.LeaseID
 	asked int64         // the TTL that was asked for, in seconds
-	ttl   time.Duration // that etcd counts: it has a least one
+	ttl   time.Duration // that etcd counts: it has a minimum
 	start time.Time     // a moment before etcd began to count it
 
 	renewed bool   // since its grant, which all members know
-	term    uint64 // renewed: that of the leader which did it, as far as the member knew that answered
+	term    uint64 // renewed: of the answer
 }
 
 // fresh reports whether so little of the TTL has passed that the lease need not be renewed before it serves again.
 func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
 
-// counts reports whether the leader that renewed l was the leader at the time of an answer of this term, which was asked for at the
-// same time, or later. Otherwise it may have been a leader that was deposed, and did not know it yet: nobody else learns of its
-// renewals. (etcd 3.4.31 and 3.5.13 ask the other members first.) But its successor begins its term with an entry in the
-// log, so a client that reads or writes afterwards gets an answer of the new term. And a leader that is elected
-// after the answer counts the whole TTL from then on.
+// counts reports whether the renewal of l counts, next to the answer of a read or a write of this term. Both were asked for after
+// l.start. An example of a renewal that does not count:
+//
+//	term 4  the leader is cut off, and does not know yet that another is elected
+//	term 5  begins: the new leader writes its first entry
+//	start   the old leader renews the lease, and the answer is of term 4: nobody else learns of it
+//	then    a read needs the new leader, so its answer is of term 5
+//
+// The term of an answer is that of the last entry which the answering member has applied. If the new leader is elected after start
+// instead, either answer does: it counts the whole TTL from its election. (etcd 3.4.31 and 3.5.13 have the leader ask the others first.)
 func (l lease) counts(term uint64) bool { return !l.renewed || l.term == term }
 
-// secondsOf is a TTL as etcd counts it. (Validate refuses others; a renewal may ask for less, at the end of a maximum hold.)
+// secondsOf is a TTL as etcd counts it. Validate refuses others; they are rounded up for users of On alone.
 func secondsOf(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 
 // lease returns a lease for a hold or a place: one that is idle, or a new one. A new one costs an entry in etcd's log,
-// as a write does. One that was idle for long is renewed, by a message to the leader alone, while the caller goes on: it has
-// to call renewed when it has its answer.
-func (d dialog) lease(ttl time.Duration) (l lease, renewed func() lease, err error) {
-	if l, ok := d.p.idle.take(secondsOf(ttl)); ok {
+// as a write does. One that was idle for long is renewed, by a message to the leader alone, while the caller goes on: renewed gets
+// the lease as it is afterwards.
+func (d dialog) lease(ttl time.Duration) (l lease, renewed <-chan lease, err error) {
+	l, ok := d.p.idle.take(secondsOf(ttl))
+	if ok && !l.fresh() {
 		return l, d.renewing(l), nil
 	}
-	l, err = d.grant(secondsOf(ttl))
-	return l, func() lease { return l }, err
+	if !ok {
+		l, err = d.grant(secondsOf(ttl))
+	}
+	known := make(chan lease, 1)
+	known <- l
+	return l, known, err
 }
 
-// renewing renews a lease that is not fresh, while the caller goes on. The lease that renewed returns counts for no term if that has
-// failed.
-func (d dialog) renewing(l lease) (renewed func() lease) {
-	if l.fresh() {
-		return func() lease { return l }
-	}
+// renewing renews a lease while the caller goes on. If that fails, the lease that renewed gets counts for no term.
+func (d dialog) renewing(l lease) (renewed <-chan lease) {
 	start, result := time.Now(), make(chan lease, 1) // before the caller asks: see counts
 	go func() {
 		half, cancel := context.WithTimeout(d, time.Until(d.due)/2)
@@ -65,7 +70,7 @@ func (d dialog) renewing(l lease) (renewed func() lease) {
 		}
 		result <- again
 	}()
-	return sync.OnceValue(func() lease { return <-result })
+	return result
 }
 
 func (d dialog) grant(seconds int64) (lease, error) {
@@ -129,9 +134,9 @@ func (d dialog) revoke(id clientv3.LeaseID) error {
 	return nil
 }
 
-// remaining is how much of a lease's TTL is left at most; 0: it is over, or nobody said.
+// remaining is how much of a lease's TTL is left at most; 0: it is over, or no answer came.
 func (d dialog) remaining(id clientv3.LeaseID) time.Duration {
-	ctx, cancel := context.WithTimeout(d, time.Until(d.due)/2) // who asks has an answer already: this must not make it late
+	ctx, cancel := context.WithTimeout(d, time.Until(d.due)/2) // the caller has its answer already: this must not make it late
 	defer cancel()
 	resp, err := d.p.client.TimeToLive(ctx, id)
 	if err != nil || resp.TTL < 0 {
@@ -141,7 +146,7 @@ func (d dialog) remaining(id clientv3.LeaseID) time.Duration {
 }
 
 // A pool has the idle leases of a process, by their TTL in seconds. Nothing hangs on them, and no request is under way that
-// names them. Those that nobody takes end by themselves.
+// hangs a key on them. Those that nobody takes end by themselves.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]lease // the one that became idle last comes last
@@ -187,6 +192,3 @@ func (p *pool) drop() {
 
 // ended reports whether the whole TTL has passed.
 func (l lease) ended() bool { return time.Since(l.start) >= l.ttl }
-
-// unavailable reports whether an error is one after which the request may have been taken in.
-func unavailable(err rpctypes.EtcdError) bool { return err.Code() == codes.Unavailable }

@@ -206,7 +206,7 @@ func TestPlaceOfNoLock(t *testing.T) {
 	}
 }
 
-// TestPassOnLostPlace: the lease of the next place has ended before its time. The lock is as it was.
+// TestPassOnLostPlace: the lease of the next place has ended before its time. The pass takes another.
 func TestPassOnLostPlace(t *testing.T) {
 	t.Parallel()
 	c := clientOf(t, endpoints(t))
@@ -220,22 +220,11 @@ func TestPassOnLostPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	idle, err := c.Grant(t.Context(), 5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.idle.add(lease{id: idle.ID, asked: 5, ttl: 5 * time.Second, start: time.Now()})
-	if _, err := c.Revoke(t.Context(), idle.ID); err != nil {
-		t.Fatal(err)
-	}
-	l, _ := p.idle.take(5)
-	l.start = time.Now().Add(time.Hour) // fresh, however slow the machine is
-	p.idle.add(l)
-	if _, err := p.Pass(t.Context(), held, next); !errors.Is(err, strategy.ErrRefused) {
-		t.Fatalf("Pass() = %v, want ErrRefused", err)
-	}
-	if _, err := p.Extend(t.Context(), held); err != nil {
-		t.Errorf("Extend() = %v, want nil: nothing has changed", err)
+	addDead(t, p, c, 5)
+	g, err := p.Pass(t.Context(), held, next)
+	wantHeld(t, "Pass()", err, "first")
+	if g.Place != 2 {
+		t.Errorf("Pass() = place %d, want 2", g.Place)
 	}
 }
 

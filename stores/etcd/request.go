@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/timeup"
@@ -41,11 +42,11 @@ func (p *protocol) begin(ctx context.Context, due time.Time) (d dialog, end func
 	return d, end, nil
 }
 
-// txn makes a transaction that writes: one step, for all members. It is sent once, as a second one could take effect after
-// what comes next.
+// txn makes a transaction that writes: one step, for all members. It is sent once. If it were sent again, the first could be answered, and
+// the second take effect after what the caller does next.
 func (d dialog) txn(conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if d.p.silent.Swap(false) && rand.N(2) == 0 {
-		d.read(nil) // see silent; its answer does not matter
+		d.read(nil) // for nothing but the rhythm: see silent
 	}
 	resp, err := d.commit(d, conditions, then, otherwise)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -123,18 +124,14 @@ func unsent(err error) error {
 	return err
 }
 
-// refused reports whether a member has answered that it did nothing. Unavailable says that of a member only that knows no leader:
-// any other may have taken the request in, and so may a connection that broke.
+// refused reports whether a member has answered that the request did nothing. The code Unavailable says so only if the member knows
+// no leader. Otherwise it may have taken the request in, and so may one whose connection broke.
 func refused(err error) bool {
 	var server rpctypes.EtcdError
 	if !errors.As(rpctypes.Error(err), &server) {
 		return false
 	}
-	switch {
-	case errors.Is(server, rpctypes.ErrNoLeader), errors.Is(server, rpctypes.ErrNotCapable):
-		return true
-	}
-	return !unavailable(server)
+	return server.Code() != codes.Unavailable || errors.Is(server, rpctypes.ErrNoLeader) || errors.Is(server, rpctypes.ErrNotCapable)
 }
 
 // advise adds to a refusal what somebody can do about it.

@@ -25,7 +25,7 @@ const mostPlaceTTL = 5 * time.Second
 type placed struct {
 	key   string // in the queue; empty: none
 	lease lease
-	rev   int64 // in which the key was created, which is the place in the order; 0: it may not be there
+	rev   int64 // in which the key was created, which is the place in the order; 0: no answer has said that it was
 }
 
 // put is the operation that takes the place. A key that is there keeps its place in the order.
@@ -33,10 +33,10 @@ func (pl placed) put() clientv3.Op {
 	return clientv3.OpPut(pl.key, "", clientv3.WithLease(pl.lease.id))
 }
 
-// A place is one of this process. It is there from before a claim asks for it until that has the lock, or is undone.
+// A place is one of this process. It is there from before a claim asks for it until the claim has the lock, or is undone.
 type place struct {
 	placed
-	also     []lease // of a hold that the claim may have got, by a request that was not answered
+	also     []lease // others that the claim may have: of a hold, by a request that was not answered, or its earlier places'
 	unfollow func()  // ends what follow has begun
 }
 
@@ -102,18 +102,26 @@ func (d dialog) place(c driver.Claim) (placed, error) {
 		pl = there.placed
 	}
 	d.p.mu.Unlock()
-	if pl.lease.id != 0 || !listens {
+	switch {
+	case pl.lease.id != 0:
 		return pl, nil
+	case !listens:
+		return placed{}, nil
 	}
 	_, renewed, err := d.lease(min(c.TTL, mostPlaceTTL))
 	if err != nil {
 		return placed{}, err
 	}
-	pl = placed{key: keysOf(c.Key).queue + c.Token, lease: renewed()}
+	l := <-renewed
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
-	d.p.places[c.Token] = &place{placed: pl, unfollow: func() {}}
-	return pl, nil
+	if there = d.p.places[c.Token]; there == nil {
+		there = &place{unfollow: func() {}}
+		d.p.places[c.Token] = there
+	}
+	there.unfollow() // by its last lease
+	there.key, there.lease = keysOf(c.Key).queue+c.Token, l
+	return there.placed, nil
 }
 
 // moved takes in where the place of a claim is.
@@ -123,6 +131,32 @@ func (p *protocol) moved(token string, rev int64) {
 	if pl := p.places[token]; pl != nil {
 		pl.rev = rev
 	}
+}
+
+// ended takes in that the lease of a place has ended, or may have. The next request gets the place another.
+func (p *protocol) ended(token string, l lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pl := p.places[token]; pl != nil && pl.lease.id == l.id {
+		pl.lease, pl.also = lease{}, append(pl.also, l)
+	}
+}
+
+// settle says what becomes of the place of a claim that has failed. A claim that had its place before keeps it, as the engine does.
+// Otherwise the engine undoes it, if the queue may have it.
+func (p *protocol) settle(c driver.Claim, g driver.Grant, err error) (driver.Grant, error) {
+	if err == nil || errors.Is(err, strategy.ErrHeld) || errors.Is(err, strategy.ErrUnknown) {
+		return g, err
+	}
+	p.mu.Lock()
+	pl := p.places[c.Token]
+	sent := pl != nil && pl.rev != 0
+	p.mu.Unlock()
+	if !sent {
+		p.vacate(c.Token)
+	}
+	g.Partial = g.Partial || sent && !c.Repeated
+	return g, err
 }
 
 // leave forgets a place. Its lease is never used again.
@@ -137,7 +171,7 @@ func (p *protocol) leave(token string) (left lease) {
 	return left
 }
 
-// vacate is leave of a place whose key is certainly not there: its lease is idle.
+// vacate is leave of a place whose key certainly does not hang on its lease, which is idle then.
 func (p *protocol) vacate(token string) {
 	if l := p.leave(token); l.id != 0 {
 		p.idle.add(l)
@@ -227,8 +261,8 @@ func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
 	return errors.New("the watch has ended")
 }
 
-// watching is a context for a watch. It ends when its member has no leader. All watches share a stream, so also its fate: where a
-// renewal fails, the member of the stream may be silent, too, and those who then watch again do so on another stream.
+// watching is a context for a watch, which ends when its member has no leader. All watches share a stream to one member, until a renewal
+// gets no answer. As that member may be silent, later watches then share another stream.
 func (p *protocol) watching(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "locks-stream", strconv.FormatInt(p.stream.Load(), 10))
 }
@@ -255,8 +289,8 @@ func (p *protocol) before(ctx context.Context, k keys, at placed) (key string, r
 	return "", 0
 }
 
-// keepPlace renews the lease of a place. If that has ended, the claim is to ask, for another place. If no answer comes for longer than
-// an election takes, the watch may hear nothing either: then the subscription ends, and the line listens and asks again.
+// keepPlace renews the lease of a place. If the lease has ended, the claim is to ask, for another place. If a renewal gets no answer for
+// half of the TTL, the watch may hear nothing either. Then the subscription ends, and the line listens and asks again.
 func (p *protocol) keepPlace(ctx context.Context, ln *listening, token string, l lease) {
 	next := l.start.Add(l.ttl / 3)
 	for {
@@ -276,7 +310,7 @@ func (p *protocol) keepPlace(ctx context.Context, ln *listening, token string, l
 			l, next = renewed, renewed.start.Add(renewed.ttl/3)
 			p.renewed(token, l)
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			p.renewed(token, lease{})
+			p.ended(token, l)
 			ln.notify(driver.Notification{Token: token})
 			return
 		case errors.Is(err, context.DeadlineExceeded), l.ended():
@@ -298,14 +332,12 @@ func (p *protocol) keepAlive(ctx context.Context, l lease) (lease, error) {
 	return d.renew(d, l)
 }
 
-// renewed takes in the lease of a place; a zero one: it has ended.
+// renewed takes in the lease of a place, unless that has another by now.
 func (p *protocol) renewed(token string, l lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pl := p.places[token]; pl != nil {
-		if pl.lease = l; l.id == 0 {
-			pl.rev = 0
-		}
+	if pl := p.places[token]; pl != nil && pl.lease.id == l.id {
+		pl.lease = l
 	}
 }
 
