@@ -33,8 +33,9 @@ func (l lease) fresh() bool { return time.Since(l.start) <= l.ttl/100 }
 //	start   the old leader renews the lease, and the answer is of term 4: nobody else learns of it
 //	then    a read needs the new leader, so its answer is of term 5
 //
-// The term of an answer is that of the last entry which the answering member has applied. If the new leader is elected after start
-// instead, either answer does: it counts the whole TTL from its election. (etcd 3.4.31 and 3.5.13 have the leader ask the others first.)
+// A member shows the term of the last entry that it has applied: at a renewal before it asks the leader. So a renewal of term 5 is never
+// the old leader's. A leader that is elected after start counts the whole TTL from its election, so then nothing depends on the
+// renewal. (etcd 3.4.31 and 3.5.13 have the leader ask the others first.)
 func (l lease) counts(term uint64) bool { return !l.renewed || l.term == term }
 
 // secondsOf is a TTL as etcd counts it. Validate refuses others; they are rounded up for users of On alone.
