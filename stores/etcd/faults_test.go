@@ -565,6 +565,38 @@ func TestInspectFence(t *testing.T) {
 	}
 }
 
+// TestList: the keys of the locks that are held, whatever their bytes, and neither those of queues nor those of others.
+func TestList(t *testing.T) {
+	t.Parallel()
+	c, prefix := clientOf(t, endpoints(t)), keyOf(t)+"//"
+	s := strategyOf(t, c, strategy.Options{TTL: ample.TTL, OpTimeout: ample.OpTimeout, Key: func(name string) string { return prefix + name }})
+	var held []strategy.Lease
+	for _, name := range []string{"b", "released", "//\xff", "/%"} {
+		lease, err := s.NewLock(name).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, lease)
+	}
+	done := queues(t, s, "b", 1)
+	if _, err := c.Put(t.Context(), escape(prefix+"another's"), "1 of no lock"); err != nil {
+		t.Fatal(err)
+	}
+	if err := held[1].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := List(t.Context(), c, prefix); err != nil || !slices.Equal(got, []string{prefix + "/%", prefix + "//\xff", prefix + "b"}) {
+		t.Errorf("List = %q, %v, want the three that are held", got, err)
+	}
+	if err := held[0].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the waiter has the lock", done)
+	if _, err := List(t.Context(), nil, prefix); err == nil || !strings.Contains(err.Error(), "clientv3.New") {
+		t.Errorf("List without a client = %v, want what is allowed", err)
+	}
+}
+
 // TestNamespace: a client of etcd's package namespace puts its prefix before all keys.
 func TestNamespace(t *testing.T) {
 	t.Parallel()

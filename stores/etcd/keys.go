@@ -40,6 +40,9 @@ func escape(key string) string {
 	return b.String()
 }
 
+// unescape is the inverse of escape.
+func unescape(holder string) string { return strings.ReplaceAll(holder, "/%", "/") }
+
 // valueOf is what the holder's key has: how many fences are reserved, and the token.
 func valueOf(c driver.Claim) string { return strconv.Itoa(reserved(c)) + " " + c.Token }
 

@@ -45,6 +45,9 @@ func TestKeysApart(t *testing.T) {
 			t.Fatalf("%q and %q have the same holder's key %q", key, other, k.holder)
 		}
 		holders[k.holder] = key
+		if got := unescape(k.holder); got != key {
+			t.Fatalf("unescape(%q) = %q, want %q", k.holder, got, key)
+		}
 		if strings.Contains(k.holder, "//") {
 			t.Fatalf("the holder's key of %q is %q, want none that can begin as a queue's", key, k.holder)
 		}

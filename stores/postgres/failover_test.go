@@ -34,6 +34,8 @@ func TestStandbyRefuses(t *testing.T) {
 	}
 	_, err = s.Inspect(t.Context(), lease.Name())
 	want(t, "Inspect at a standby", err, strategy.ErrRefused)
+	_, err = List(t.Context(), standby)
+	want(t, "List at a standby", err, strategy.ErrRefused)
 	_, err = s.Adopt(t.Context(), lease.Name(), lease.Token())
 	want(t, "Adopt at a standby", err, strategy.ErrRefused)
 	want(t, "Check at a standby", s.Check(t.Context()), strategy.ErrRefused)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,35 @@ func TestMigration(t *testing.T) {
 	try(t, two.NewLock("a"))
 	if strings.Contains(Migration(WithSchema("other")), "locks.") {
 		t.Error("the migration of another schema names locks")
+	}
+}
+
+// TestList: the keys of the locks that are held, whatever their bytes, and none of one that was released or has expired.
+func TestList(t *testing.T) {
+	t.Parallel()
+	url := ownDatabase(t)
+	pool := poolOf(t, url)
+	migrate(t, pool, WithSchema("of list"))
+	list := func(want ...string) {
+		t.Helper()
+		if got, err := List(t.Context(), pool, WithSchema("of list")); err != nil || !slices.Equal(got, want) {
+			t.Errorf("List = %q, %v, want %q", got, err, want)
+		}
+	}
+	list()
+	s := open(t, pool, long, WithSchema("of list"))
+	try(t, s.NewLock("b"))
+	released := try(t, s.NewLock("released"))
+	try(t, s.NewLock("\x00\xff"))
+	try(t, s.NewLock("expired"))
+	run(t, pool, `update "of list".lease set expires = clock_timestamp() where key = $1`, []byte("lock:{expired}"))
+	want(t, "Release", released.Release(t.Context()), nil)
+	list("lock:{\x00\xff}", "lock:{b}")
+	if _, err := List(t.Context(), pool); !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), "postgres.Migration") {
+		t.Errorf("List without the schema = %v, want ErrRefused, and postgres.Migration", err)
+	}
+	if _, err := List(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "allowed") {
+		t.Errorf("List without a pool = %v, want what is allowed", err)
 	}
 }
 

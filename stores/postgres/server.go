@@ -94,7 +94,10 @@ func askOne[T any](ctx context.Context, p *protocol, c driver.Claim, step string
 
 // statements are those of all requests, by the names of their steps.
 func statements(s settings) map[string]string {
-	all := map[string]string{"rights": rightsOf(s), "notify": "select pg_notify($1, '')"}
+	all := map[string]string{
+		"rights": rightsOf(s), "notify": "select pg_notify($1, '')",
+		"list": s.in("select l.key from locks.enter_1(null, $1, '') left join locks.lease l on l.expires > clock_timestamp() order by l.key"),
+	}
 	for step, arguments := range map[string]int{"acquire": 11, "release": 9, "pass": 11, "extend": 5, "adopt": 9, "inspect": 2} {
 		var places []string
 		for i := range arguments {
