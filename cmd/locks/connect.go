@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -46,6 +47,7 @@ import (
 // nothing here prints it.
 type connection struct {
 	redis        []string
+	store        string
 	user         string
 	passwordFile string
 	database     int
@@ -61,6 +63,8 @@ type connection struct {
 	unseen       *string       // see noQueue; nil: not asked
 
 	algorithm algorithm
+	elsewhere bool            // the locks are on a store that is no Redis: that is the one server
+	postgres  *pgxpool.Config // if that is PostgreSQL
 	servers   []address
 	secure    *tls.Config // for those servers that use TLS
 }
@@ -168,21 +172,39 @@ func (c *connection) flags(cmd *cobra.Command) {
 func (c *connection) strategyFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.strategy, "strategy", "fairqueue", "the lock's algorithm, by its `name`: "+strings.Join(algorithmNames(), ", "))
 	cmd.Flags().Var(number{&c.permits, 1, semaphore.MaxPermits}, "permits", "let this `number` hold the lock at a time; the strategy is then "+withPermits)
+	c.storeFlag(cmd)
 	cmd.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(algorithmNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // check understands the flags and the environment. It reads files, and sends nothing.
 func (c *connection) check(cmd *cobra.Command) error {
-	if err := c.choose(cmd); err != nil {
-		return err
-	}
-	if err := c.locate(); err != nil {
-		return err
+	if source := c.storeGiven(cmd); source != "" {
+		if err := c.chooseStore(cmd, source); err != nil {
+			return err
+		}
+	} else {
+		if err := c.choose(cmd); err != nil {
+			return err
+		}
+		if err := c.locate(); err != nil {
+			return err
+		}
 	}
 	if err := c.protect(cmd); err != nil {
 		return err
 	}
-	return c.authenticate(cmd)
+	if err := c.authenticate(cmd); err != nil || c.strategy != onPostgres {
+		return err
+	}
+	return c.readPostgres()
+}
+
+// redisEnv is what a variable says that is for Redis alone.
+func (c *connection) redisEnv(name string) string {
+	if c.elsewhere {
+		return ""
+	}
+	return os.Getenv(name)
 }
 
 func (c *connection) choose(cmd *cobra.Command) error {
@@ -332,12 +354,12 @@ func (c *connection) protect(cmd *cobra.Command) error {
 	}
 	if set := cli.Given(cmd.Flags().Changed, "tls-ca", "tls-cert", "tls-key", "tls-server-name"); !secure {
 		if len(set) > 0 {
-			return fmt.Errorf("%s without TLS: give --tls, or an address with rediss://", set[0])
+			return fmt.Errorf("%s without TLS: give --tls, or an address with rediss:// or etcds://", set[0])
 		}
 		return nil
 	}
-	ca, cert, key := cmp.Or(c.ca, os.Getenv(caVar)), cmp.Or(c.cert, os.Getenv(certVar)), cmp.Or(c.key, os.Getenv(keyVar))
-	c.secure = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(c.serverName, os.Getenv(nameVar))}
+	ca, cert, key := cmp.Or(c.ca, c.redisEnv(caVar)), cmp.Or(c.cert, c.redisEnv(certVar)), cmp.Or(c.key, c.redisEnv(keyVar))
+	c.secure = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(c.serverName, c.redisEnv(nameVar))}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
@@ -373,10 +395,10 @@ func (c *connection) authenticate(cmd *cobra.Command) error {
 	}
 	for i := range c.servers {
 		a := &c.servers[i]
-		a.user = cmp.Or(c.user, a.user, os.Getenv(userVar))
-		a.password = cmp.Or(password, a.password, os.Getenv(passwordVar))
-		if a.user != "" && a.password == "" {
-			return fmt.Errorf("there is a user and no password: give --password-file or set %s", passwordVar)
+		a.user = cmp.Or(c.user, a.user, c.redisEnv(userVar))
+		a.password = cmp.Or(password, a.password, c.redisEnv(passwordVar))
+		if a.user != "" && a.password == "" && a.network != onPostgres { // which may ask for none, or knows it
+			return errors.New("there is a user and no password: give --password-file or set " + map[bool]string{false: passwordVar, true: storeVar}[c.elsewhere])
 		}
 	}
 	return nil
@@ -390,7 +412,7 @@ func ask(ctx context.Context, terminal int, stderr io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprint(stderr, "Password of Redis: ")
+	fmt.Fprint(stderr, "Password: ")
 	defer fmt.Fprintln(stderr)
 	typed := make(chan func() (string, error), 1)
 	go func() {
@@ -446,8 +468,11 @@ func (c *connection) open(o strategy.Options) (strategy.Strategy, error) {
 	return c.algorithm.open(c, c.nodes(), o)
 }
 
-// nodes are the servers. They do no I/O yet.
+// nodes are the servers of Redis. They do no I/O yet.
 func (c *connection) nodes() (nodes []driver.Node) {
+	if c.elsewhere {
+		return nil
+	}
 	for _, a := range c.servers {
 		nodes = append(nodes, redigonode.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return c.dial(ctx, a) }}))
 	}
@@ -502,6 +527,8 @@ func (c *connection) explained(name string, err error) error {
 		return fmt.Errorf("%s: the lock's key is %q, and what is there is not of a %s lock: give the --strategy of the lock's holder", words, strategy.DefaultKey(name), c.strategy)
 	case strings.Contains(words, noLock):
 		return fmt.Errorf("%s: give the --strategy of the lock's holder", words)
+	case strings.Contains(words, "postgres.Migration"):
+		return fmt.Errorf("%s: locks migrate makes the schema, and its help has the rights", words)
 	case rediskit.Forbidden(words):
 		return fmt.Errorf("%s: ACL LOG on the server names the user, and the key or command that it lacks", words)
 	case words != err.Error():
@@ -516,6 +543,8 @@ var simpler = []struct {
 	say   string
 }{
 	{regexp.MustCompile(`dial (?:tcp \S+|unix \S+|tcp): (?:connect: )?`), ""}, // the address stands before
+	{regexp.MustCompile(`:\\n\\t`), ": "},                                     // pgx has a line for each attempt
+	{regexp.MustCompile(`\\n\\t`), "; "},
 	{regexp.MustCompile(`redigo: unexpected response line \(.*?\)`), "what answers there is no Redis"},
 	{regexp.MustCompile(`TLS handshake timeout`), "TLS handshake timeout: does this port have TLS?"},
 	{regexp.MustCompile(`(after \d+\.\d)\d*s\b`), "${1}s"},

@@ -82,7 +82,8 @@ const execMore = `The command finds in its environment
   LOCKS_DEADLINE  until when the lock was surely held when the command started, such as
                   2026-01-02T03:04:05.678Z; it is renewed for as long as the command runs
 The command inherits the rest of the environment as it is, with the password in it. With
---no-redis-env it does not get the variables that 'locks help servers' names.
+--no-redis-env it does not get the variables that 'locks help servers' names. (PGPASSWORD goes
+only if the lock is in PostgreSQL.)
 
 The lock is lost if the servers forgot it, somebody took it away, or they could not be
 reached for a TTL. Then, and when --max-hold is over, SIGTERM goes to the command's process
@@ -109,6 +110,8 @@ ends half a second after it at most, though a server does not answer.
 With --at-least 30s no other exec with --at-least starts within 30 s from the start of this
 one, also if the command has ended or exec was killed: it exits with 75. So a job that many
 machines have on their schedule runs once for each tick, though their clocks differ a little.
+
+With --store etcd://… the times of --ttl and --at-least are whole seconds.
 
 With --permits 5 up to five may hold the lock at a time, each with a fence and a TTL of its
 own. Give all programs that use the lock the same number.
@@ -158,7 +161,7 @@ func execCommand() *cobra.Command {
 	f.BoolVar(&e.read, "read", false, "hold the lock to read: others may do so at the same time, and nobody writes; its strategy is "+withReaders)
 	f.BoolVar(&e.write, "write", false, "hold it to write: nobody else holds it; its strategy is "+withReaders+", which does so without --read")
 	e.connection.flags(cmd)
-	f.BoolVar(&e.noRedisEnv, "no-redis-env", false, "leave "+redisVar+", "+passwordVar+" and the other variables that say how to reach Redis out of the command's environment")
+	f.BoolVar(&e.noRedisEnv, "no-redis-env", false, "leave "+redisVar+", "+passwordVar+" and the other variables that say how to reach the servers out of the command's environment")
 	return cmd
 }
 
@@ -249,6 +252,9 @@ func (e *execution) check(cmd *cobra.Command, args []string) error {
 	}
 	if err := e.connection.check(cmd); err != nil {
 		return err
+	}
+	if e.strategy == onEtcd && (e.ttl%time.Second != 0 || e.atLeast%time.Second != 0) {
+		return errors.New("--ttl and --at-least with etcd: allowed are whole seconds")
 	}
 	if err := e.needsPermits(); err != nil {
 		return err
@@ -496,9 +502,12 @@ func (e *execution) outlasts(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var guard *redlock.GuardError
 	var alert *net.OpError // of the server's TLS: it refuses the certificate that we have, or have not
+	storePasses, refused := storePasses(err)
 	switch {
 	case e.wait == 0 || e.failFast, errors.As(err, &certificate), errors.As(err, &alert) && alert.Op == "remote error":
 		return false
+	case refused:
+		return storePasses
 	case errors.As(err, &said): // one of several servers may refuse for good
 		return passes.MatchString(rediskit.Reason(string(said)))
 	case errors.As(err, &guard):
@@ -542,7 +551,10 @@ func (e *execution) environment(lease strategy.Lease) []string {
 	ours := []string{"LOCKS_NAME=", "LOCKS_TOKEN=", "LOCKS_FENCE=", "LOCKS_DEADLINE="} // also those of an exec around this one
 	var private []string
 	if e.noRedisEnv {
-		private = []string{redisVar, userVar, passwordVar, caVar, certVar, keyVar, nameVar}
+		private = []string{redisVar, userVar, passwordVar, caVar, certVar, keyVar, nameVar, storeVar}
+		if e.strategy == onPostgres {
+			private = append(private, pgPasswordVar)
+		}
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

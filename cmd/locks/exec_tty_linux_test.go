@@ -137,7 +137,7 @@ func TestPasswordInterrupted(t *testing.T) {
 	shell := exec.Command("sh", "-c", `trap : INT; "$0" inspect some --redis localhost --password-file -; echo "status $?"; stty -a`, toolFor(t, nil).Path)
 	shell.Env = toolFor(t, nil).Env
 	scr := newScreen(t, shell)
-	scr.expect("Password of Redis: ")
+	scr.expect("Password: ")
 	verdict.Eventually(t, "what is typed is not shown", func() bool {
 		mode, err := unix.IoctlGetTermios(int(scr.master.Fd()), unix.TCGETS)
 		return err == nil && mode.Lflag&unix.ECHO == 0

@@ -36,7 +36,7 @@ Topics, for '{{.CommandPath}} ` + helpName + ` TOPIC':{{range .Commands}}{{if .I
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .Runnable}}
 
 Flags:
-{{.LocalFlags.FlagUsagesWrapped ` + helpWidth + ` | trimTrailingWhitespaces}}{{if .LocalFlags.Lookup "redis"}}
+{{.LocalFlags.FlagUsagesWrapped ` + helpWidth + ` | trimTrailingWhitespaces}}{{if or (.LocalFlags.Lookup "redis") (.LocalFlags.Lookup "store")}}
 
 ` + serversLine + `{{end}}{{end}}{{with .Annotations.` + exitPart + `}}
 
@@ -66,7 +66,17 @@ A password in an argument is refused: everybody on this machine can read argumen
 list of processes. A user alone may be in --redis.
 
 TLS files: --tls-ca, --tls-cert and --tls-key, and for the name --tls-server-name; or else
-REDIS_TLS_CA, REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.`
+REDIS_TLS_CA, REDIS_TLS_CERT, REDIS_TLS_KEY and REDIS_TLS_SERVER_NAME.
+
+PostgreSQL or etcd in the place of Redis: --store, or else LOCKS_STORE, which counts more than
+REDIS_URL. Each has one kind of lock, so there is no --strategy. An address is one of these:
+  postgres://host:port/database  all that psql takes, such as ?sslmode=verify-full
+  etcd://host:port,host:port     all members, separated by commas
+  etcds://host:port,host:port    the same with TLS, as with --tls
+User and password are in LOCKS_STORE, or --user and --password-file give them; the variables
+that begin with REDIS_ do not count. For PostgreSQL they may also be where psql finds them, in
+PGPASSWORD or ~/.pgpass, and its address has what TLS needs. PostgreSQL needs a schema, which
+'locks migrate' makes. It is called locks: the tool does not find those of another name.`
 
 // serversTopic is a text of its own: cobra takes a command that does nothing for a topic of the help.
 func serversTopic() *cobra.Command {

@@ -107,7 +107,10 @@ func (c *connection) noQueue(ctx context.Context) string {
 	}
 	c.unseen = new(string)
 	suffix, ok := queueKeys[c.strategy]
-	if !ok {
+	switch {
+	case c.elsewhere: // Inspect sees it
+		return ""
+	case !ok:
 		*c.unseen = "the servers keep no queue for " + c.strategy
 		return *c.unseen
 	}

@@ -52,9 +52,9 @@ signal n.`,
 			`In PATTERN, * stands for any text, ? for any byte, [ab] for one of these, and a backslash
 takes the meaning from the next character.
 
-List reads the keys with SCAN, so the servers go on serving others meanwhile. A lock that
-begins or ends meanwhile may be missing. It finds locks with the default key, lock:{NAME}.
-With redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster
+It finds locks with the default key, lock:{NAME}. A lock that begins or ends meanwhile may be
+missing. Of Redis, list reads the keys with SCAN, so the servers go on serving others. With
+redlock it shows the locks of all servers, and a majority is enough. On a Redis Cluster
 it shows the locks of the one server that it asks: ask each.
 
 ASKED, in JSON "since", is by the holder's clock. The time since then counts that for which
@@ -91,7 +91,13 @@ func (l *listing) check(cmd *cobra.Command, args []string) error {
 	if err := checkEvery(l.every); err != nil {
 		return err
 	}
-	return l.connection.check(cmd)
+	if err := l.connection.check(cmd); err != nil {
+		return err
+	}
+	if _, err := matches(l.pattern, ""); err != nil && l.elsewhere {
+		return fmt.Errorf("the pattern %s: a [ has no ], or nothing is behind a backslash", plain(args[0]))
+	}
+	return nil
 }
 
 func (l *listing) run(cmd *cobra.Command) error {
@@ -165,7 +171,7 @@ type listed struct {
 
 func (l *listing) list(cmd *cobra.Command, s strategy.Strategy, nodes []driver.Node) ([]listed, error) {
 	ctx := cmd.Context()
-	at, err := l.find(cmd, nodes)
+	at, err := l.find(cmd, s, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -210,10 +216,23 @@ func unclear(name, problem string) listed {
 	return listed{report{Name: name, Key: strategy.DefaultKey(name), Queue: []waiter{}}, problem}
 }
 
-// find returns the names of the locks that the servers may have, and a server that has each. A lock that is held is
+// find returns the names of the locks that the servers may have, and the server of Redis that has each. A lock that is held is
 // on a majority of redlock's servers, so on one of any majority.
-func (l *listing) find(cmd *cobra.Command, nodes []driver.Node) (map[string]driver.Node, error) {
+func (l *listing) find(cmd *cobra.Command, s strategy.Strategy, nodes []driver.Node) (map[string]driver.Node, error) {
 	at := map[string]driver.Node{}
+	if store, ok := s.(opened); ok {
+		keys, err := store.keys(cmd.Context())
+		if err != nil {
+			return nil, unavailable(cmd.Context(), l.explained("", err))
+		}
+		for _, key := range keys {
+			name, isLock := nameOf(key)
+			if matched, _ := matches(l.pattern, key); isLock && matched {
+				at[name] = nil
+			}
+		}
+		return at, nil
+	}
 	var failed []error
 	for i, n := range nodes {
 		names, err := scan(cmd.Context(), n, l.pattern)

@@ -9,6 +9,7 @@
 //	locks check --help
 //	locks bootstrap --help
 //	locks script --help
+//	locks migrate --help
 //	locks man --help
 //	locks help servers
 //
@@ -46,10 +47,11 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "locks COMMAND",
 		Version: cli.Version(), SilenceErrors: true, SilenceUsage: true,
-		Short: "Redis locks: held for a command, inspected, and taken away",
+		Short: "Locks on Redis, PostgreSQL or etcd: held for a command, inspected, and taken away",
 		Long: `Locks holds a lock on Redis while a command runs. It shows who holds which lock, says when one
 changes hands, and takes one away. It checks servers, lets new ones vote in redlock, and prints
-what runs on them. There are several algorithms for a lock: --strategy names one.`,
+what runs on them. There are several algorithms for a lock: --strategy names one. --store names
+PostgreSQL or etcd in the place of Redis.`,
 		Annotations: parts(`   0  locks did what was asked for
    1  it could not
    2  it did not understand: the flags or arguments are wrong
@@ -61,7 +63,7 @@ what runs on them. There are several algorithms for a lock: --strategy names one
 	root.SetHelpTemplate("{{.UsageString}}")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(execCommand(), inspectCommand(), listCommand(), watchCommand(), releaseCommand(), checkCommand(),
-		bootstrapCommand(), scriptCommand(), manCommand(), serversTopic())
+		bootstrapCommand(), scriptCommand(), migrateCommand(), manCommand(), serversTopic())
 	root.AddCommand(watchCommands()...)
 	return root
 }

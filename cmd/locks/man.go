@@ -56,6 +56,11 @@ func hasPage(cmd *cobra.Command) bool {
 	return cmd.IsAvailableCommand() && cmd.Name() != helpName && cmd.Name() != "completion"
 }
 
+// asksServers reports whether a command needs an address.
+func asksServers(cmd *cobra.Command) bool {
+	return cmd.Flags().Lookup("redis") != nil || cmd.Flags().Lookup("store") != nil
+}
+
 // pageOf is the name of a command's page, as of git's.
 func pageOf(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
@@ -69,7 +74,7 @@ func writePage(w io.Writer, cmd *cobra.Command) error {
 	if err := cmd.Help(); err != nil {
 		return err
 	}
-	if cmd == root || cmd.Flags().Lookup("redis") != nil {
+	if cmd == root || asksServers(cmd) {
 		help.WriteString("\n" + serversHelp + "\n")
 	}
 	var others []string

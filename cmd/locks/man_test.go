@@ -46,7 +46,7 @@ func TestManual(t *testing.T) {
 		}
 		seen++
 		want := ".nf\n" + escape(helpOf(t, strings.Fields(path(cmd))...))
-		if cmd.Name() == "locks" || cmd.Flags().Lookup("redis") != nil {
+		if cmd.Name() == "locks" || asksServers(cmd) {
 			want += "\n" + escape(serversHelp) + "\n"
 		}
 		if !strings.Contains(all[page], want+".fi\n") {
