@@ -5,7 +5,7 @@
 //	make release VERSION=v0.1.0 ARGS=-n    says what it would do, and changes nothing
 //	make release ARGS=-api                 compares the API with that of the last release, as make check does
 //
-// It releases the root, and each module in a folder of clients, cmd and telemetry, all with the same version. The commit
+// It releases the root, and each module in a folder of clients, cmd, stores and telemetry, all with the same version. The commit
 //   - sets that version wherever a go.mod of the repository requires a released module. The replace lines stay:
 //     developers need them, and the go command ignores them for everybody else. But it installs no program that has
 //     one: the programs are tagged on a commit on top of this one, which lacks these lines, and which no branch has.

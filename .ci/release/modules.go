@@ -27,7 +27,7 @@ func (r repository) modules(ctx context.Context) (files []string, released []mod
 	files = strings.Fields(found)
 	for _, file := range files {
 		folder := strings.TrimSuffix(strings.TrimSuffix(file, "go.mod"), "/")
-		if parent := path.Dir(folder); folder != "" && parent != "clients" && parent != "cmd" && parent != "telemetry" {
+		if folder != "" && !slices.Contains([]string{"clients", "cmd", "stores", "telemetry"}, path.Dir(folder)) {
 			continue
 		}
 		text, err := r.read(file)
