@@ -18,6 +18,7 @@ import (
 	modzip "golang.org/x/mod/zip"
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 )
 
 const (
@@ -38,11 +39,7 @@ func TestInstall(t *testing.T) {
 			continue // the tool, below
 		}
 		t.Run(m.folder, func(t *testing.T) {
-			addr := redistest.Shared(t).Addr()
-			if m.folder == "clients/redisc" {
-				addr = redistest.OwnCluster(t, redistest.ClusterConfig{Masters: 1}).Addrs()[0]
-			}
-			firstLock(t, env, r, m.folder, addr)
+			firstLock(t, env, r, m.folder, serverOf(t, m.folder))
 		})
 	}
 	t.Run("tool", func(t *testing.T) {
@@ -57,6 +54,20 @@ func TestInstall(t *testing.T) {
 			t.Errorf("locks --version prints %q, want %s", got, tested)
 		}
 	})
+}
+
+// serverOf is the address of a server for a module's first lock.
+func serverOf(t *testing.T, folder string) string {
+	t.Helper()
+	switch folder {
+	case "clients/redisc":
+		return redistest.OwnCluster(t, redistest.ClusterConfig{Masters: 1}).Addrs()[0]
+	case "stores/postgres":
+		return storetest.PostgresURL(t)
+	case "stores/etcd":
+		return storetest.EtcdEndpoints(t)[0]
+	}
+	return redistest.Shared(t).Addr()
 }
 
 // releasedTree is a repository of this tree, with the changes that no commit has, and a release of it.

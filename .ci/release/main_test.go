@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 )
 
 func TestMain(m *testing.M) {
 	for _, name := range []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"} {
 		os.Unsetenv(name) // a hook of git has them: then the tests would release the repository that they belong to
 	}
-	redistest.Main(m)
+	redistest.Main(storetest.Tests{M: m})
 }
 
 var today = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 )
 
 // program is what the test binary is in place of the tool.
@@ -14,7 +15,7 @@ var program = main
 
 func TestMain(m *testing.M) {
 	if !clitest.Main(program) {
-		redistest.Main(m)
+		redistest.Main(storetest.Tests{M: m})
 	}
 }
 

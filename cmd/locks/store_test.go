@@ -18,41 +18,30 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/stores/postgres"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// storeAt is the address of a store that tests use.
-func storeAt(t *testing.T, name string) string {
-	t.Helper()
-	variable := map[string]string{onPostgres: "POSTGRES_URL", onEtcd: "ETCD_ENDPOINTS"}[name]
-	at := os.Getenv(variable)
-	if at == "" {
-		t.Skipf("NOT PROVEN: what the tool does on %s: %s names no server", name, variable)
-	}
-	if name == onEtcd {
-		return "etcd://" + at
-	}
-	return at
-}
-
 // onStores runs a test on each store, which has what locks need.
 func onStores(t *testing.T, test func(t *testing.T, at string)) {
 	t.Parallel()
-	for _, name := range []string{onPostgres, onEtcd} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			at := storeAt(t, name)
-			if name == onPostgres {
-				storeTool(t, at, "migrate").start().wantEnd(0)
-			}
-			test(t, at)
-		})
-	}
+	t.Run(onPostgres, func(t *testing.T) {
+		t.Parallel()
+		at := storetest.PostgresURL(t)
+		storeTool(t, at, "migrate").start().wantEnd(0)
+		test(t, at)
+	})
+	t.Run(onEtcd, func(t *testing.T) {
+		t.Parallel()
+		test(t, "etcd://"+strings.Join(storetest.EtcdEndpoints(t), ","))
+	})
 }
 
 // storeTool is the command, to be run on a store.
@@ -248,7 +237,7 @@ func TestStoreOutlasts(t *testing.T) {
 // TestMigrate: nothing makes the schema but migrate, which says how; --print is the same for psql.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	at := storeAt(t, onPostgres)
+	at := storetest.PostgresURL(t)
 	admin, err := pgx.Connect(t.Context(), at)
 	redistest.Must(t, err)
 	defer admin.Close(t.Context())
@@ -282,4 +271,35 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("psql: %v\n%s", err, out)
 		}
 	}
+}
+
+// TestEtcdUser: on a cluster that demands a user, the tool gets the lock with the right password alone. With a wrong one it
+// ends at once, also with --wait.
+func TestEtcdUser(t *testing.T) {
+	t.Parallel()
+	addr := storetest.OwnEtcd(t, 1)[0].Addr
+	admin, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
+	redistest.Must(t, err)
+	defer admin.Close()
+	for _, step := range []func() error{
+		func() error { _, err := admin.UserAdd(t.Context(), "root", "swordfish"); return err },
+		func() error { _, err := admin.RoleAdd(t.Context(), "root"); return err },
+		func() error { _, err := admin.UserGrantRole(t.Context(), "root", "root"); return err },
+		func() error { _, err := admin.AuthEnable(t.Context()); return err },
+	} {
+		redistest.Must(t, step())
+	}
+	run := func(user string) *tool {
+		return storeTool(t, "etcd://"+user+addr, "exec", newName(t), "--wait", "60s", "--", "true").start()
+	}
+	run("root:swordfish@").wantEnd(0)
+	c := run("root:wrongfish@")
+	c.wantEnd(69, `user "root": etcdserver: authentication failed`)
+	if strings.Contains(c.errs.String(), "fish") {
+		t.Errorf("%q repeats the password", c.errs)
+	}
+	run("").wantEnd(69, "user name is empty")
+	file := storeTool(t, "", "list", "--store", "etcd://root@"+addr, "--password-file", "-")
+	file.Stdin = strings.NewReader("swordfish\n")
+	file.start().wantEnd(0, "no lock is held")
 }

@@ -20,9 +20,9 @@ var forTests atomic.Pointer[Farm]
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
 // ready gets the shared server before the tests run, for examples, which have no other way to it.
-func Main(m *testing.M, ready ...func(*Server)) { os.Exit(run(m, ready)) }
+func Main(m interface{ Run() int }, ready ...func(*Server)) { os.Exit(run(m, ready)) }
 
-func run(m *testing.M, ready []func(*Server)) (code int) {
+func run(m interface{ Run() int }, ready []func(*Server)) (code int) {
 	flag.Parse()
 	if l := flag.Lookup("test.list"); l != nil && l.Value.String() != "" {
 		return m.Run() // for a program that reads the list, and wants nothing else

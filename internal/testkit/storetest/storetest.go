@@ -314,19 +314,25 @@ func (f *Farm) Close() error {
 var forTests atomic.Pointer[Farm]
 
 // Main is the body of a TestMain. It runs the tests, ends all servers, and exits.
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Tests{m}.Run()) }
+
+// Tests are those of a package that also needs servers of Redis: redistest.Main(storetest.Tests{M: m}).
+type Tests struct{ *testing.M }
+
+// Run runs the tests, ends all servers of this package, and returns the exit status.
+func (t Tests) Run() int {
 	f, err := Open(os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return 1
 	}
 	forTests.Store(f)
-	code := m.Run()
+	code := t.M.Run()
 	if err := f.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
+	return code
 }
 
 // ForTests is the farm that Main opened.
