@@ -1,4 +1,5 @@
-// Package clients plays rows of docs/learn/faults.md with contenders on other clients than redigo.
+// Package clients plays rows of docs/learn/faults.md with contenders on other clients than redigo, and what stands on a
+// strategy on other stores than Redis.
 package clients
 
 import (
@@ -20,6 +21,7 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/rig"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/lab/faults"
 )
 
@@ -27,7 +29,7 @@ var whole = flag.Bool("all", false, "play all rows of docs/learn/faults.md on al
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{}) // it reports each connection that a play breaks
-	redistest.Main(m)
+	redistest.Main(storetest.Tests{M: m})
 }
 
 // owning is a node that closes its client.
