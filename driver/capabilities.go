@@ -103,7 +103,7 @@ type BulkExtender interface {
 
 // An Acknowledger is a [Protocol] that can have its grants and renewals confirmed: see [strategy.Options].Acks.
 type Acknowledger interface {
-	// Acknowledged is this algorithm, on the same node, with confirmations: what rediskit.Acknowledged returns.
+	// Acknowledged is this algorithm, on the same servers, with confirmations.
 	Acknowledged(a strategy.Acks) Protocol
 }
 

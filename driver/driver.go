@@ -9,8 +9,10 @@
 // A protocol may do more. The engine finds the interfaces [Reenterer], [Notifier], [Queuer], [Sharer], [BulkExtender],
 // [Acknowledger], [Validator], [Prober] and io.Closer by type assertion.
 //
-// A [Node] is a Redis server, and a [Script] runs on it. Package rediskit helps protocols and nodes that speak to Redis.
-// Package conformance then judges the result.
+// Most algorithms of this module are on Redis: a [Node] is such a server, a [Script] runs on it, and package rediskit helps with
+// both. All else here is for servers of any kind. Packages stores/postgres and stores/etcd are protocols, too, without a Node.
+//
+// Package conformance judges the result.
 package driver
 
 import (
@@ -43,9 +45,9 @@ type Protocol interface {
 	Release(ctx context.Context, c Claim) (Outcome, error)
 
 	// Undo ends a claim whose Acquire, Extend, Adopt or Release was not answered in time, and gives up its place in the queue.
-	// nil: the claim has no effect now and can have none later. So if the token is not there, Undo succeeds only if no acquire
-	// can still arrive: see rediskit.Undone. After an error the engine calls Undo again, until a TTL has passed since the
-	// servers last gave a sign of life.
+	// nil: the claim has no effect now and can have none later. So if the token is not there, and its acquire can still arrive,
+	// the error is [strategy.ErrUnknown], and its cause [ErrAcquireMayArrive]. After an error the engine calls Undo again, until
+	// a TTL has passed since the servers last gave a sign of life.
 	Undo(ctx context.Context, c Claim) error
 
 	// ForceRelease is the Release of an operator who has seen the holder: c.Token, or, where owners re-enter, all holds of
@@ -143,7 +145,7 @@ type Outcome struct {
 	Partial bool // some of several servers have not answered, and may keep the lock: the engine undoes that
 }
 
-// ErrAcquireMayArrive is the cause of the error of an Undo that came too early: see rediskit.Undone.
+// ErrAcquireMayArrive is the cause of the error of an Undo that came too early: see [Protocol].
 var ErrAcquireMayArrive = errors.New("the lock is not there, but the request that timed out may still arrive")
 
 // Drift is how much earlier than the servers' expiry a deadline is: 1 % of the TTL, because clocks run apart, and 2 ms,

@@ -67,7 +67,7 @@ type Node interface {
 }
 
 // Unnamed is the name of a [Node] whose address is not known yet.
-const Unnamed = "redis"
+const Unnamed = "server"
 
 // BadNode is what a client's New returns if its client cannot be used: err says why, and what is allowed. It is the error of
 // [Node].Use, and every call fails with it.

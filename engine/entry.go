@@ -115,7 +115,7 @@ func (ln *line) headAnswered(w *waiter, c driver.Claim, l *lease, a answer, err 
 		case held && a.Place > 0:
 			if e.queued && !a.Kept {
 				// The line had its place, and the servers passed it over, or lost the queue. Perhaps they do not
-				// count its subscription any more: the lock's slot has moved, or a replica is the master now. They
+				// count its subscription any more: the lock is on another server now, say. They
 				// would pass the line over again and again, so it subscribes again.
 				ln.unsubscribe()
 			}

@@ -8,15 +8,16 @@ import (
 // Options says how a [Strategy] behaves. The zero value is the documented default. New returns an error for a value that is not
 // allowed, and the error says what is.
 type Options struct {
-	// TTL is how long the servers keep a lock without renewal. Whole milliseconds, 10 ms … 24 h; default 10 s.
+	// TTL is how long the servers keep a lock without renewal. Whole milliseconds, or whole seconds where the servers count those,
+	// 10 ms … 24 h; default 10 s.
 	TTL time.Duration
 	// MaxHold bounds how long [Do] and [Lease.KeepAlive](0) keep a lock alive, counted from its grant. The TTL or more; default
 	// 0: no bound.
 	MaxHold time.Duration
-	// FenceTTL is how long the servers keep the last fence of a lock after they issued it. Fences rise even after that, because
-	// they are never less than the servers' time in microseconds; so it only says how far the servers' clocks may be set back
-	// without harm. If users of a lock differ, the least counts. Whole milliseconds, twice the TTL or more; default the greater
-	// of 24 h and twice the TTL; negative: for ever.
+	// FenceTTL is how long the servers keep the last fence of a lock after they issued it. Fences rise even after that: it only
+	// says how far the servers' clocks may be set back without harm. It has no effect where fences come from no clock. If users
+	// of a lock differ, the least counts. Whole milliseconds, twice the TTL or more; default the greater of 24 h and twice the
+	// TTL; negative: for ever.
 	FenceTTL time.Duration
 	// OpTimeout bounds one attempt, renewal or release with all its round trips (mostly one). 1 ms … less than the TTL; default
 	// the smaller of TTL/6 and 1 s.
@@ -34,8 +35,8 @@ type Options struct {
 	// without a request (of a re-entrant lock with one), for at most 2 ms, 256 holds, and half of the TTL: then other processes
 	// have their turn. Each hold has its own token and fence. A lock that several may hold is never passed on.
 	NoHandOver bool
-	// Acks demands confirmations of each grant and renewal, at two more round trips. Default: none. All algorithms have it but
-	// semaphore, rwlock and redlock; with it, nobody queues for a fairqueue. With cannot change it.
+	// Acks demands confirmations of each grant and renewal, at two more round trips, and instead of a queue. Default: none. New
+	// returns ErrUnsupported where the algorithm has no such thing. With cannot change it.
 	Acks         Acks
 	RetryOnError bool // Acquire waits also while the servers fail, until ctx ends
 	// Observe, if set, is called with each [Event], by the goroutine that makes it happen. It must be fast, and must not call back
@@ -73,8 +74,8 @@ func (w Wait) String() string {
 	return fmt.Sprintf("Wait(%d)", int(w))
 }
 
-// DefaultKey is the default of Options.Key: lock:{name}. The braces make all keys of a lock lie in one slot of a Redis Cluster. A
-// leading } would end the tag, so it is written %7D, and a leading % is written %25.
+// DefaultKey is the default of Options.Key: lock:{name}. The braces are for servers that split their keys among them: they keep the
+// keys of a lock together. A leading } would end the tag, so it is written %7D, and a leading % is written %25.
 func DefaultKey(name string) string {
 	if name != "" && (name[0] == '}' || name[0] == '%') {
 		name = fmt.Sprintf("%%%02X%s", name[0], name[1:])
@@ -82,9 +83,9 @@ func DefaultKey(name string) string {
 	return "lock:{" + name + "}"
 }
 
-// Acks says what has to confirm a grant or a renewal before it counts: replicas, the append-only file, or both. Fewer fail-overs
-// then forget a lock; docs/learn/faults.md lists those that still do. If too few confirm, the error is ErrUnknown, with an
-// *[AcksError]: the engine undoes a grant, and a renewal does not move the deadline.
+// Acks says what has to confirm a grant or a renewal before it counts, of a lock on Redis: replicas, the append-only file, or
+// both. Fewer fail-overs then forget a lock; docs/learn/faults.md lists those that still do. If too few confirm, the error is
+// ErrUnknown, with an *[AcksError]: the engine undoes a grant, and a renewal does not move the deadline.
 type Acks struct {
 	Replicas int // how many replicas have to confirm (WAIT): 0 … 100
 	// AOF demands that the append-only file has it, too (WAITAOF: Redis 7.2 or Valkey). With appendfsync everysec set OpTimeout to
