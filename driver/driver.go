@@ -9,10 +9,8 @@
 // A protocol may do more. The engine finds the interfaces [Reenterer], [Notifier], [Queuer], [Sharer], [BulkExtender],
 // [Acknowledger], [Validator], [Prober] and io.Closer by type assertion.
 //
-// Most algorithms of this module are on Redis: a [Node] is such a server, a [Script] runs on it, and package rediskit helps with
-// both. All else here is for servers of any kind. Packages stores/postgres and stores/etcd are protocols, too, without a Node.
-//
-// Package conformance judges the result.
+// A [Node] is a Redis server, a [Script] runs on it, and package rediskit helps with both. All else here is for servers of any
+// kind: stores/postgres and stores/etcd do without a Node. Package conformance judges the result.
 package driver
 
 import (
@@ -45,9 +43,9 @@ type Protocol interface {
 	Release(ctx context.Context, c Claim) (Outcome, error)
 
 	// Undo ends a claim whose Acquire, Extend, Adopt or Release was not answered in time, and gives up its place in the queue.
-	// nil: the claim has no effect now and can have none later. So if the token is not there, and its acquire can still arrive,
-	// the error is [strategy.ErrUnknown], and its cause [ErrAcquireMayArrive]. After an error the engine calls Undo again, until
-	// a TTL has passed since the servers last gave a sign of life.
+	// nil: the claim has no effect now and can have none later. If the token is not there, and its acquire can still arrive: an
+	// error that wraps [ErrAcquireMayArrive]. After an error the engine calls Undo again, until a TTL has passed since the
+	// servers last gave a sign of life.
 	Undo(ctx context.Context, c Claim) error
 
 	// ForceRelease is the Release of an operator who has seen the holder: c.Token, or, where owners re-enter, all holds of

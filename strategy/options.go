@@ -8,16 +8,14 @@ import (
 // Options says how a [Strategy] behaves. The zero value is the documented default. New returns an error for a value that is not
 // allowed, and the error says what is.
 type Options struct {
-	// TTL is how long the servers keep a lock without renewal. Whole milliseconds, or whole seconds where the servers count those,
-	// 10 ms … 24 h; default 10 s.
+	// TTL is how long the servers keep a lock without renewal. Whole milliseconds (of some servers: seconds), 10 ms … 24 h; default 10 s.
 	TTL time.Duration
 	// MaxHold bounds how long [Do] and [Lease.KeepAlive](0) keep a lock alive, counted from its grant. The TTL or more; default
 	// 0: no bound.
 	MaxHold time.Duration
 	// FenceTTL is how long the servers keep the last fence of a lock after they issued it. Fences rise even after that: it only
-	// says how far the servers' clocks may be set back without harm. It has no effect where fences come from no clock. If users
-	// of a lock differ, the least counts. Whole milliseconds, twice the TTL or more; default the greater of 24 h and twice the
-	// TTL; negative: for ever.
+	// says how far the servers' clocks may be set back without harm, if fences come from a clock. If users of a lock differ, the
+	// least counts. Whole milliseconds, twice the TTL or more; default the greater of 24 h and twice the TTL; negative: for ever.
 	FenceTTL time.Duration
 	// OpTimeout bounds one attempt, renewal or release with all its round trips (mostly one). 1 ms … less than the TTL; default
 	// the smaller of TTL/6 and 1 s.

@@ -1,5 +1,4 @@
-// Package clients plays rows of docs/learn/faults.md with contenders on other clients than redigo, and what stands on a
-// strategy on other stores than Redis.
+// Package clients plays rows of docs/learn/faults.md with contenders on other clients than redigo.
 package clients
 
 import (

@@ -1,3 +1,4 @@
+// Tests what stands on a strategy (election, telemetry, gocron) on PostgreSQL and etcd.
 package clients
 
 import (
