@@ -397,8 +397,12 @@ func (c *connection) authenticate(cmd *cobra.Command) error {
 		a := &c.servers[i]
 		a.user = cmp.Or(c.user, a.user, c.redisEnv(userVar))
 		a.password = cmp.Or(password, a.password, c.redisEnv(passwordVar))
-		if a.user != "" && a.password == "" && a.network != onPostgres { // which may ask for none, or knows it
-			return errors.New("there is a user and no password: give --password-file or set " + map[bool]string{false: passwordVar, true: storeVar}[c.elsewhere])
+		if a.user != "" && a.password == "" && a.network != onPostgres { // which may ask for none, or has it in ~/.pgpass
+			variable := passwordVar
+			if c.elsewhere {
+				variable = storeVar
+			}
+			return fmt.Errorf("there is a user and no password: give --password-file or set %s", variable)
 		}
 	}
 	return nil

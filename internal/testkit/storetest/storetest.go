@@ -39,7 +39,7 @@ const (
 	process = "process"
 )
 
-// ErrUnavailable: there is no such server here.
+// ErrUnavailable says that there is no such server here.
 var ErrUnavailable = errors.New("not available")
 
 // A product is what servers are of.
