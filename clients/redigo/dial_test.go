@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/client"
 	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
@@ -348,8 +349,8 @@ func TestName(t *testing.T) {
 		t.Errorf("Name = %q, want %q, to which the pool connects", n.Name(), f.Addr)
 	}
 	n = newNode(t, &redis.Pool{Dial: func() (redis.Conn, error) { return redis.Dial("tcp", f.Addr) }})
-	if n.Name() != "redis" {
-		t.Errorf("Name = %q before any connection, want redis", n.Name())
+	if n.Name() != driver.Unnamed {
+		t.Errorf("Name = %q before any connection, want the name of one without an address", n.Name())
 	}
 	if echo(t, n, "x"); n.Name() != "/a b:0" {
 		t.Errorf("Name = %q, want /a b:0, as the server says", n.Name())
