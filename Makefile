@@ -12,7 +12,7 @@ export GO ?= go
 TEST ?= $(GO) test
 
 # Modules of their own, so that nobody who uses locks depends on what they need.
-MODULES := cmd/locks lab lab/clients lab/peers clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron stores/etcd stores/postgres telemetry/lockotel docs/use/fencing docs/run/telemetry .ci/release
+MODULES := cmd/locks lab lab/clients lab/stores lab/peers clients/goredis clients/rueidis clients/redisc clients/valkey clients/gocron stores/etcd stores/postgres telemetry/lockotel docs/use/fencing docs/run/telemetry .ci/release
 
 BUILDING = echo "building, if anything is new; the first time that takes a minute or two" >&2
 

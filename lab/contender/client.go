@@ -163,15 +163,11 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 	case len(s.Addrs) != v.Servers || v.Dead > 0:
 		return nil, fmt.Errorf("contender: %s on %d servers: allowed are %d, none of them dead from the start", v.Name, len(s.Addrs), v.Servers)
 	}
-	var nodes []driver.Node
-	var ends []func() error
-	for _, addr := range s.Addrs {
-		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
-			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
-		}}
-		nodes, ends = append(nodes, redigonode.New(pool)), append(ends, pool.Close)
+	p, ends, err := dial(v, s.Addrs)
+	if err != nil {
+		return nil, fmt.Errorf("contender: %w", err)
 	}
-	c, err := newClient(s, v.On(nodes), r)
+	c, err := newClient(s, p, r)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +181,22 @@ func open(s Setup, known []subjects.Variant, r *history.Recorder) (*client, erro
 		c.store = func(op history.Op, value *string) error { return ask(store, op, value) }
 	}
 	return c, nil
+}
+
+// dial makes a variant's protocol on servers at these addresses.
+func dial(v subjects.Variant, addrs []string) (p driver.Protocol, ends []func() error, err error) {
+	if v.Dial != nil {
+		p, end, err := v.Dial(addrs)
+		return p, []func() error{end}, err
+	}
+	var nodes []driver.Node
+	for _, addr := range addrs {
+		pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", addr, redis.DialConnectTimeout(dialLimit), redis.DialReadTimeout(dialLimit), redis.DialWriteTimeout(dialLimit))
+		}}
+		nodes, ends = append(nodes, redigonode.New(pool)), append(ends, pool.Close)
+	}
+	return v.On(nodes), ends, nil
 }
 
 // newClient is a client that speaks a protocol, and has no store yet.

@@ -57,6 +57,10 @@ type Config struct {
 	// Dense is how many times as much is broken at ways and clients at a time, after pauses that are as much shorter. Default 1.
 	Dense int
 
+	// TTL and OpTimeout are those of the locks, default 600 and 200 ms; Bound is how long somebody may try to get a lock that nobody
+	// holds, while nothing is broken, default TTL and 3 s.
+	TTL, OpTimeout, Bound time.Duration
+
 	// Think is the longest time for which a worker holds a lock, usually, and then pauses. Default 3 ms.
 	Think time.Duration
 }
@@ -91,13 +95,19 @@ const (
 	ttl       = 600 * time.Millisecond
 	opTimeout = 200 * time.Millisecond
 
-	Calm  = 5 * time.Second
-	bound = ttl + 3*time.Second // until somebody gets a lock that nobody holds
+	Calm = 5 * time.Second
 
 	// linger is how long a server that nothing hinders may keep what has lapsed: the
 	// machine's hiccups.
 	linger = time.Second
 )
+
+// filled has the defaults in place.
+func (c Config) filled() Config {
+	c.Calm, c.TTL, c.OpTimeout = cmp.Or(c.Calm, Calm), cmp.Or(c.TTL, ttl), cmp.Or(c.OpTimeout, opTimeout)
+	c.Bound = cmp.Or(c.Bound, c.TTL+3*time.Second)
+	return c
+}
 
 // workload is what each process does: mostly short holds, and some of each other kind.
 func workload(c Config, seed uint64, client int) contender.Workload {
@@ -139,7 +149,7 @@ func wayOf(c Config, client int) (w strategy.Wait, noHandOver bool) {
 		return strategy.WaitBest, false
 	case way == 0:
 		return strategy.WaitPoll, false
-	case way == 1 && (c.Variant.Package == "fairqueue" || sharing(c.Variant)):
+	case way == 1 && (c.Variant.Package == "fairqueue" || c.Variant.Package == "postgres" || sharing(c.Variant)):
 		return strategy.WaitNotification, false
 	case way == 2:
 		return strategy.WaitBest, true
@@ -240,7 +250,7 @@ type seat struct {
 // Run lets contenders and faults loose on a ground. The error says
 // that the run itself came to grief; what the locks did wrong is in the report.
 func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
-	c.Calm = cmp.Or(c.Calm, Calm)
+	c = c.filled()
 	if c.For <= c.Calm {
 		return nil, fmt.Errorf("nemesis: a run of %v, the last %v of them calm: allowed are more than that", c.For, c.Calm)
 	}
@@ -266,8 +276,8 @@ func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
 		return nil, err
 	}
 	stop := func() {}
-	if w, ok := g.(watcher); ok {
-		stop = w.watch(ctx, a)
+	if p, ok := g.(Pinger); ok {
+		stop = a.watch(ctx, p)
 	}
 	defer func() { stop() }()
 	storm, cancel := context.WithTimeout(ctx, c.For-c.Calm)
@@ -306,9 +316,46 @@ func since(began time.Duration, ops []history.Op) []history.Op {
 	return ops
 }
 
-// A watcher is a Ground whose machine may be too slow for what is judged. It notes when.
-type watcher interface {
-	watch(ctx context.Context, a *arena) (stop func())
+// A Pinger is a Ground whose machine may be too slow for what is judged. Ping asks a server, from 0, for what takes a
+// millisecond.
+type Pinger interface {
+	Ping(ctx context.Context, server int)
+}
+
+// Slow is what a history calls a time in which the machine kept whole servers and
+// processes waiting: a fault of nobody's making, in which no lock has to be available.
+const Slow = "slow machine"
+
+// watch writes down when the machine is slow: when what takes a millisecond takes half of
+// what a contender has patience for, or a sleep that much longer than it should.
+func (a *arena) watch(ctx context.Context, p Pinger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		const nap = 20 * time.Millisecond
+		for i := 0; ; i = (i + 1) % len(a.servers) {
+			start := history.Now()
+			awake := wait.For(ctx, nap)
+			select {
+			case a.states[i] <- struct{}{}: // nothing is wrong there
+				if awake {
+					p.Ping(ctx, i)
+				}
+				<-a.states[i]
+			default:
+			}
+			if !awake {
+				return
+			}
+			if end := history.Now(); end-start > nap+a.OpTimeout/2 {
+				a.faults.Add(history.Op{Kind: history.KindFault, Value: Slow, Note: Slow, Start: start, End: end})
+			}
+		}
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
 }
 
 // each does something with all seats, side by side.
@@ -327,7 +374,7 @@ func (s *seat) begin(ctx context.Context, a *arena) (err error) {
 	s.born++
 	setup := contender.Setup{
 		Name: fmt.Sprintf("%d.%d", s.number, s.born), Variant: a.Variant.Name,
-		TTL: ttl, OpTimeout: opTimeout, RetryOnError: true, Backoff: 20 * time.Millisecond,
+		TTL: a.TTL, OpTimeout: a.OpTimeout, RetryOnError: true, Backoff: 20 * time.Millisecond,
 	}
 	if a.Permits <= 1 { // permits protect no value
 		setup.Store = a.store
@@ -429,16 +476,13 @@ func (a *arena) do(ctx context.Context, s Step) error {
 		err = k.end(lasting, a, s)
 	}
 	if err == nil && k.guarded && a.Variant.Guarded {
-		wait.For(ctx, quarantine) // it is as good as broken
+		wait.For(ctx, a.TTL+a.TTL/10) // it does not vote: it is as good as broken
 	}
 	if err != nil {
 		return fmt.Errorf("nemesis: %s: %w", s, err)
 	}
 	return nil
 }
-
-// quarantine is for how long a server of a quorum does not vote that may have forgotten.
-const quarantine = ttl + ttl/10
 
 // target is what a step breaks, one step at a time, and which client is hit.
 func (a *arena) target(s Step) (target slot, client string) {

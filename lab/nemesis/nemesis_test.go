@@ -3,14 +3,8 @@
 package nemesis_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +12,6 @@ import (
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/contender"
-	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
 	"github.com/lockstrategies/locks/lab/stage"
 )
@@ -61,9 +54,6 @@ func tried() (all []nemesis.Config) {
 	return all
 }
 
-// round is the most that is judged at once.
-const round = time.Minute
-
 // TestNemesis: while servers, networks and processes break in all ways that a strategy
 // claims to survive, it does nothing that it is not known for. A round in which the machine
 // was too slow is played again, with the next seed.
@@ -78,70 +68,10 @@ func TestNemesis(t *testing.T) {
 	for _, c := range tried() {
 		t.Run(c.Variant.Name, func(t *testing.T) {
 			t.Parallel()
-			r := borrow(t, c.Variant)
-			busy := 0
-			planned := int((total + round - 1) / round)
-			for rounds, seed := 0, seed; rounds < planned; seed++ {
-				left := total - time.Duration(rounds)*round
-				c.Seed, c.For = seed, max(min(left, round), nemesis.Calm+time.Second)
-				report := run(t, r, c)
-				t.Log(report)
-				switch few := report.Acquired() < enough; {
-				case tooSlow(report) && (few || len(report.Found) > 0) && onlyLate(report):
-					if busy++; busy > busyRounds*planned {
-						t.Skipf("INCONCLUSIVE: that %s survives faults: this machine was too slow in %d rounds of %d", c.Variant.Name, busy, busy+rounds)
-					}
-					continue
-				case len(report.Found) > 0:
-					keep(t, report)
-					t.Fatalf("%d violations; for the same faults again: go test -C lab ./nemesis -run '%s$' -seed %d -for %v",
-						len(report.Found), t.Name(), c.Seed, c.For)
-				case few:
-					t.Errorf("%d acquisitions in %v: too few to prove anything, want %d", report.Acquired(), c.For, enough)
-				}
-				rounds++
-			}
+			c.Seed = seed
+			nemesis.Soak(t, nemesis.OnRig(borrow(t, c.Variant)), c, total, "go test -C lab ./nemesis")
 		})
 	}
-}
-
-// tooSlow reports whether the machine kept whole servers and processes waiting for a tenth of a
-// round. Then what the round did not show proves nothing, nor does what came late.
-func tooSlow(r *nemesis.Report) bool { return r.Slow() > r.For/10 }
-
-// onlyLate reports whether nothing worse was found than that somebody waited for too long.
-func onlyLate(r *nemesis.Report) bool {
-	return !slices.ContainsFunc(r.Found, func(v history.Violation) bool { return v.Property != "DeadlockFree" })
-}
-
-// busyRounds is how many rounds a machine may be too slow for, for each that counts.
-const busyRounds = 3
-
-// enough is what even a machine that does much else at the same time comes to.
-const enough = 50
-
-// run is nemesis.Run, which must not come to grief itself.
-func run(t *testing.T, r *rig.Rig, c nemesis.Config) *nemesis.Report {
-	t.Helper()
-	report, err := nemesis.Run(t.Context(), nemesis.OnRig(r), c)
-	if err != nil {
-		t.Fatalf("seed %d: %v", c.Seed, err)
-	}
-	return report
-}
-
-// keep puts the history, and a picture of it, where they outlive the test.
-func keep(t *testing.T, report *nemesis.Report) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", fmt.Sprintf("locks-nemesis-%s-%d-", report.Variant.Name, report.Seed))
-	var ops bytes.Buffer
-	err = errors.Join(err, history.Write(&ops, report.Ops),
-		os.WriteFile(filepath.Join(dir, "history.jsonl"), ops.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(dir, "picture.txt"), []byte(report.Picture()), 0o644))
-	if err != nil {
-		t.Error(err)
-	}
-	t.Logf("see %s", dir)
 }
 
 // rigs are lent to tests: starting servers takes longer than resetting them. They end with the farm.

@@ -48,6 +48,7 @@ type Track []Step
 // the variant. Of several servers a minority is broken at most at any time, one in each
 // track for servers.
 func Plan(c Config) ([]Track, error) {
+	c = c.filled()
 	byPlace := map[place][]string{}
 	for _, f := range c.Faults {
 		k, ok := kinds[f]
@@ -78,14 +79,14 @@ func track(chance *rand.Rand, faults []string, c Config) Track {
 	var t Track
 	for at := time.Duration(0); at < c.For; {
 		s := Step{
-			Pause:  upTo(2 * ttl / time.Duration(max(c.Dense, 1))),
+			Pause:  upTo(2 * c.TTL / time.Duration(max(c.Dense, 1))),
 			Fault:  faults[chance.IntN(len(faults))],
 			Server: chance.IntN(c.Variant.Servers),
 			Client: chance.IntN(Processes),
-			For:    upTo(ttl / 2), // what most locks outlive
+			For:    upTo(c.TTL / 2), // what most locks outlive
 		}
 		if chance.IntN(2) == 0 {
-			s.For = ttl/2 + upTo(3*ttl/2) // and what none does
+			s.For = c.TTL/2 + upTo(3*c.TTL/2) // and what none does
 		}
 		if k := kinds[s.Fault]; len(k.details) > 0 {
 			details := k.details
@@ -118,6 +119,7 @@ type kind struct {
 	details []string // one of them, by chance
 	shared  []string // likewise, of a lock that several may hold
 	virtual bool     // only a simulation can do that
+	member  bool     // only a Member can do that
 	begin   func(ctx context.Context, a *arena, s Step) error
 	end     func(ctx context.Context, a *arena, s Step) error // nil: it is over at once
 }
@@ -137,9 +139,14 @@ func way(do func(Way)) action {
 
 var heal = way(Way.Heal)
 
-// slowed makes the ways of all to a server that slow, until those of one are healed.
-func slowed(by time.Duration) action {
+// slowed makes the ways of all to a server slower by 1 of so many parts of the time-out, until those of one are healed. 0: no
+// longer.
+func slowed(parts int) action {
 	return func(_ context.Context, a *arena, s Step) error {
+		by := time.Duration(0)
+		if parts > 0 {
+			by = a.OpTimeout / time.Duration(parts)
+		}
 		for _, seat := range a.seats {
 			seat.ways[s.Server].Delay(rig.Both, by)
 		}
@@ -153,7 +160,7 @@ var kinds = map[string]kind{
 	"restart empty": {place: atServer, forgets: true, guarded: true, begin: server(Server.Kill), end: server(Server.Restart)},
 	"flush":         {place: atServer, forgets: true, guarded: true, begin: server(Server.FlushAll)},
 	"clock jump": {place: atServer, forgets: true, begin: func(ctx context.Context, a *arena, s Step) error {
-		return a.servers[s.Server].JumpClock(ctx, ttl)
+		return a.servers[s.Server].JumpClock(ctx, a.TTL)
 	}},
 	"no memory":      {place: atServer, begin: server(Server.FillMemory), end: server(Server.FreeMemory)},
 	"read only":      {place: atServer, begin: server(Server.ReadOnly), end: server(Server.Writable)},
@@ -170,7 +177,7 @@ var kinds = map[string]kind{
 		end: server(Server.Allow),
 	},
 
-	"slow network": {place: atServer, delays: true, begin: slowed(opTimeout / 3), end: slowed(0)},
+	"slow network": {place: atServer, delays: true, begin: slowed(3), end: slowed(0)},
 
 	"hold requests": {place: atWay, delays: true, begin: way(func(w Way) { w.Hold(rig.Requests) }), end: heal},
 	"hold replies":  {place: atWay, delays: true, begin: way(func(w Way) { w.Hold(rig.Replies) }), end: heal},
@@ -178,18 +185,23 @@ var kinds = map[string]kind{
 	"cut requests":  {place: atWay, begin: way(func(w Way) { w.Cut(rig.Requests) }), end: heal},
 	"cut replies":   {place: atWay, begin: way(func(w Way) { w.Cut(rig.Replies) }), end: heal},
 	"cut both":      {place: atWay, begin: way(func(w Way) { w.Cut(rig.Both) }), end: heal},
-	"slow":          {place: atWay, delays: true, begin: way(func(w Way) { w.Delay(rig.Both, opTimeout/3) }), end: heal},
-	"reset":         {place: atWay, begin: way(Way.Reset)},
-	"refuse":        {place: atWay, begin: way(Way.Refuse), end: heal},
+	"slow": {place: atWay, delays: true, end: heal, begin: func(_ context.Context, a *arena, s Step) error {
+		a.seats[s.Client].ways[s.Server].Delay(rig.Both, a.OpTimeout/3)
+		return nil
+	}},
+	"reset":  {place: atWay, begin: way(Way.Reset)},
+	"refuse": {place: atWay, begin: way(Way.Refuse), end: heal},
+
+	"cut off": {place: atServer, member: true, begin: server(cutOff), end: server(rejoin)},
 
 	"clock back": {place: atServer, virtual: true, begin: func(ctx context.Context, a *arena, s Step) error {
-		return a.servers[s.Server].JumpClock(ctx, -ttl)
+		return a.servers[s.Server].JumpClock(ctx, -a.TTL)
 	}},
 	"lagging fail-over": {place: atServer, virtual: true, forgets: true, guarded: true, begin: server(Server.Replicate), end: server(failOver)},
 	"tear":              {place: atWay, virtual: true, begin: way(func(w Way) { w.(Tearer).Tear() })},
 	"late": {
 		place: atClient, virtual: true, delays: true,
-		begin: func(_ context.Context, a *arena, s Step) error { return late(a.seats[s.Client].now, opTimeout/4) },
+		begin: func(_ context.Context, a *arena, s Step) error { return late(a.seats[s.Client].now, a.OpTimeout/4) },
 		end:   func(_ context.Context, a *arena, s Step) error { return late(a.seats[s.Client].now, 0) },
 	},
 
@@ -227,6 +239,23 @@ type (
 	Promoter interface{ Promote(context.Context) error }
 	Laggard  interface{ Late(by time.Duration) }
 )
+
+// A Member is a Server of a cluster. CutOff keeps the others from reaching it, until Rejoin: it still reaches them, and its
+// clients still reach it.
+type Member interface {
+	CutOff()
+	Rejoin()
+}
+
+func cutOff(s Server, _ context.Context) error {
+	s.(Member).CutOff()
+	return nil
+}
+
+func rejoin(s Server, _ context.Context) error {
+	s.(Member).Rejoin()
+	return nil
+}
 
 func failOver(s Server, ctx context.Context) error { return s.(Promoter).Promote(ctx) }
 
@@ -272,5 +301,5 @@ func NotSurvived(v subjects.Variant) []string {
 }
 
 func allBut(names ...string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool { return kinds[k].virtual || slices.Contains(names, k) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool { return kinds[k].virtual || kinds[k].member || slices.Contains(names, k) })
 }

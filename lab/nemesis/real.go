@@ -3,14 +3,10 @@ package nemesis
 import (
 	"context"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/lab/contender"
-	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/stage"
-	"github.com/lockstrategies/locks/lab/wait"
 )
 
 // real is a Ground of real servers and processes.
@@ -68,38 +64,7 @@ func (g *real) Close() error {
 	return g.store.Close()
 }
 
-// Slow is what a history calls a time in which the machine kept whole servers and
-// processes waiting: a fault of nobody's making, in which no lock has to be available.
-const Slow = "slow machine"
-
-// watch writes down when the machine is slow: when what takes a millisecond takes half of
-// what a contender has patience for, or a sleep that much longer than it should.
-func (g *real) watch(ctx context.Context, a *arena) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		const nap = 20 * time.Millisecond
-		for i := 0; ; i = (i + 1) % len(g.Nodes) {
-			start := history.Now()
-			awake := wait.For(ctx, nap)
-			select {
-			case a.states[i] <- struct{}{}: // nothing is wrong there
-				if awake {
-					g.Nodes[i].Do(ctx, "SET", "nemesis:watch", "", "PX", ttl.Milliseconds()) // an error takes its time, too
-				}
-				<-a.states[i]
-			default:
-			}
-			if !awake {
-				return
-			}
-			if end := history.Now(); end-start > nap+opTimeout/2 {
-				a.faults.Add(history.Op{Kind: history.KindFault, Value: Slow, Note: Slow, Start: start, End: end})
-			}
-		}
-	})
-	return func() {
-		cancel()
-		watching.Wait()
-	}
+// Ping writes, as locks do.
+func (g *real) Ping(ctx context.Context, server int) {
+	g.Nodes[server].Do(ctx, "SET", "nemesis:watch", "", "PX", ttl.Milliseconds()) // an error takes its time, too
 }

@@ -65,7 +65,7 @@ func (r *Report) Picture() string {
 	key, last := shown[0].Key, shown[len(shown)-1]
 	var t lessons.Trace
 	for _, op := range r.Ops {
-		if op.Key != key && op.Kind != history.KindFault || op.Start > last.Start+ttl || op.End < last.Start-3*ttl {
+		if op.Key != key && op.Kind != history.KindFault || op.Start > last.Start+r.TTL || op.End < last.Start-3*r.TTL {
 			continue
 		}
 		e := lessons.Event{At: op.Start, Kind: lessons.Note, From: op.Client, Text: op.String()}

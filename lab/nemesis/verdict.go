@@ -27,19 +27,21 @@ const (
 
 // judge holds a history to what its strategy claims.
 func judge(c Config, ops []history.Op) *Report {
+	c = c.filled()
 	r := &Report{Config: c, Ops: ops, Declared: map[string]int{}}
 	rules := history.Rules{
 		Reentrant: c.Variant.Reentrant, Fenced: c.Variant.Fenced, Permits: c.Permits, ReadWrite: c.ReadWrite,
 		Forgets: func(f history.Op) bool { return kinds[f.Value].forgets },
-		Bound:   bound,
+		Bound:   c.Bound,
 	}
 	switch c.Variant.Package {
 	case "redlock": // votes may be split, so that nobody has it
+	case "etcd": // a new leader counts each lease from its beginning
 	case "setnxgetset": // losers leave their stamps, so "held" is all that is ever known
-	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock", "setnxpx":
+	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock", "setnxpx", "postgres":
 		rules.Linger = linger
 	}
-	if c.Variant.Servers > 1 {
+	if c.Variant.Package == "redlock" {
 		rules.Hinders = hinders
 	}
 	found := history.Judge(ops, rules)

@@ -31,7 +31,7 @@ const (
 // Bytes that it got before a fault begins may be on their way already. Bytes that it gets
 // after the word has returned meet the fault.
 type Link struct {
-	node   *Node         // whose link it is; nil in tests
+	node   *Node         // whose link it is; nil: it is in no rig
 	target func() string // address of the server
 	port   int
 	end    func() // gives the port back
@@ -76,6 +76,14 @@ const (
 	pieceSize = 16 << 10
 	maxPieces = 256 // on the way in one direction; more stay where they are
 )
+
+// OpenLink is a link to a server that is in no rig, on a port that was reserved for it. release gives that back.
+func OpenLink(port int, release func(), target string) *Link {
+	l := openLink(port, func() string { return target })
+	l.end = release
+	l.setDown(false)
+	return l
+}
 
 func newLink(n *Node) *Link {
 	port, release, err := n.farm.ReservePort()

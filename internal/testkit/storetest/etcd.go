@@ -40,8 +40,14 @@ func EtcdEndpoints(t testing.TB) []string {
 // OwnEtcd is a cluster of n members for this test alone, to break. It ends with the test.
 func OwnEtcd(t testing.TB, n int, args ...string) []*Server {
 	t.Helper()
+	return OwnEtcdBehind(t, n, func(addr string) (string, error) { return addr, nil }, args...)
+}
+
+// OwnEtcdBehind is OwnEtcd with something between the members: see [Farm.StartEtcdBehind].
+func OwnEtcdBehind(t testing.TB, n int, proxy func(addr string) (string, error), args ...string) []*Server {
+	t.Helper()
 	f := ForTests(t)
-	members, err := f.StartEtcd(t.Context(), n, args...)
+	members, err := f.StartEtcdBehind(t.Context(), n, proxy, args...)
 	f.must(t, err)
 	endWith(t, members...)
 	return members
@@ -49,6 +55,12 @@ func OwnEtcd(t testing.TB, n int, args ...string) []*Server {
 
 // StartEtcd starts a cluster of n members, with more arguments, and waits until each answers.
 func (f *Farm) StartEtcd(ctx context.Context, n int, args ...string) (members []*Server, err error) {
+	return f.StartEtcdBehind(ctx, n, func(addr string) (string, error) { return addr, nil }, args...)
+}
+
+// StartEtcdBehind is StartEtcd with something between the members: proxy makes, of the address at which a member listens to
+// the others, the one that these get.
+func (f *Farm) StartEtcdBehind(ctx context.Context, n int, proxy func(addr string) (string, error), args ...string) (members []*Server, err error) {
 	from, err := f.source(ctx, etcd)
 	if err != nil {
 		return nil, err
@@ -61,21 +73,26 @@ func (f *Farm) StartEtcd(ctx context.Context, n int, args ...string) (members []
 			members, err = nil, fmt.Errorf("etcd: %w", err)
 		}
 	}()
-	var peers, initial []string
+	var listen, peers, initial []string
 	for i := range n {
 		m, ports, err := f.prepare(2, etcdAnswers)
 		if err != nil {
 			return members, err
 		}
 		members = append(members, m)
-		peers = append(peers, fmt.Sprintf("http://%s:%d", machine.Loopback, ports[1]))
+		addr := fmt.Sprintf("%s:%d", machine.Loopback, ports[1])
+		peer, err := proxy(addr)
+		if err != nil {
+			return members, err
+		}
+		listen, peers = append(listen, "http://"+addr), append(peers, "http://"+peer)
 		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	for i, m := range members {
 		url := "http://" + m.Addr
 		m.running, err = from.start(ctx, m.dir, "etcd", slices.Concat([]string{
 			"--name", fmt.Sprint("m", i), "--data-dir", "data", "--listen-client-urls", url, "--advertise-client-urls", url,
-			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(initial, ","),
+			"--listen-peer-urls", listen[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(initial, ","),
 			"--log-level", "error", "--unsafe-no-fsync",
 		}, args))
 		if err != nil {

@@ -261,6 +261,9 @@ func (s *Server) Stop(ctx context.Context) (err error) {
 	return err
 }
 
+// ReservePort finds a free port of this machine, which nobody else gets until release.
+func (f *Farm) ReservePort() (port int, release func(), err error) { return f.host.ReservePort() }
+
 // share starts a product's servers for everybody, once. A server that the environment names is taken as it is.
 func (f *Farm) share(ctx context.Context, name, env string, start func(context.Context) ([]*Server, []string, error)) ([]string, error) {
 	if named := os.Getenv(env); named != "" && cmp.Or(f.kind, byUser) == byUser {

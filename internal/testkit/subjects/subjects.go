@@ -48,6 +48,9 @@ type Variant struct {
 	// On is the algorithm on Servers + Dead nodes.
 	On func([]driver.Node) driver.Protocol
 
+	// Dial is, for a lock that is not in Redis, the algorithm on servers at these addresses, and closes the client. On is nil then.
+	Dial func(addrs []string) (p driver.Protocol, closes func() error, err error)
+
 	// Skewed is On with the contender's wall clock put forward by that much. nil: the
 	// algorithm takes no clock from its contenders, which internal/layout holds.
 	Skewed func(nodes []driver.Node, ahead time.Duration) driver.Protocol
