@@ -240,8 +240,7 @@ type (
 	Laggard  interface{ Late(by time.Duration) }
 )
 
-// A Member is a Server of a cluster. CutOff keeps the others from reaching it, until Rejoin: it still reaches them, and its
-// clients still reach it.
+// A Member is a Server of a cluster. CutOff keeps it and the others from reaching each other, until Rejoin. Clients still reach all.
 type Member interface {
 	CutOff()
 	Rejoin()

@@ -3,6 +3,9 @@ package stores
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/lockstrategies/locks/internal/testkit/rig"
 	"github.com/lockstrategies/locks/internal/testkit/storetest"
+	"github.com/lockstrategies/locks/internal/testkit/verdict"
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/nemesis"
 	"github.com/lockstrategies/locks/stores/postgres"
@@ -31,7 +35,8 @@ type server struct {
 	nemesis.Server // nil
 	s              *storetest.Server
 	killClients    func(context.Context) error
-	peers          *rig.Link // by which other members reach it; nil: there are none
+	peers          *peering // nil: it is alone
+	id             string   // what its peers call it
 }
 
 func (s *server) Freeze(ctx context.Context) error { return s.s.Freeze(ctx) }
@@ -46,8 +51,8 @@ func (s *server) Restart(ctx context.Context) error {
 }
 
 func (s *server) KillClients(ctx context.Context) error { return s.killClients(ctx) }
-func (s *server) CutOff()                               { s.peers.Cut(rig.Both) }
-func (s *server) Rejoin()                               { s.peers.Heal() }
+func (s *server) CutOff()                               { s.peers.cutOff(s.id) }
+func (s *server) Rejoin()                               { s.peers.rejoin(s.id) }
 
 // link leads to an address, until the test ends.
 func link(t testing.TB, f *storetest.Farm, addr string) (*rig.Link, error) {
@@ -128,17 +133,20 @@ func postgresGround(t testing.TB) nemesis.Ground {
 	}
 }
 
-// etcdGround is three members, which reach each other by links. An election takes them half a second or more.
+// etcdGround is three members, of which one can be cut off from the others. An election takes them half a second or more.
 func etcdGround(t testing.TB) nemesis.Ground {
 	t.Helper()
 	g := &ground{t: t, farm: storetest.ForTests(t)}
+	peers := &peering{off: map[string]chan struct{}{}}
+	var known sync.Mutex // of IDs, while they are asked for
 	members := storetest.OwnEtcdBehind(t, 3, func(addr string) (string, error) {
-		l, err := link(t, g.farm, addr)
-		if err != nil {
-			return "", err
-		}
-		g.servers = append(g.servers, &server{peers: l})
-		return l.Addr(), nil
+		s := &server{peers: peers}
+		g.servers = append(g.servers, s)
+		return peers.proxy(t, addr, func() string {
+			known.Lock()
+			defer known.Unlock()
+			return s.id
+		}), nil
 	}, "--heartbeat-interval", "100", "--election-timeout", "500")
 	var clients []*clientv3.Client
 	for i, m := range members {
@@ -149,6 +157,13 @@ func etcdGround(t testing.TB) nemesis.Ground {
 		}
 		t.Cleanup(func() { c.Close() })
 		clients = append(clients, c)
+		status, err := c.Status(t.Context(), m.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known.Lock()
+		g.servers[i].id = strconv.FormatUint(status.Header.MemberId, 16)
+		known.Unlock()
 	}
 	g.reset = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -163,4 +178,40 @@ func etcdGround(t testing.TB) nemesis.Ground {
 		return err
 	}
 	return g
+}
+
+// TestCutOff: the others elect another leader, while the old one has none to follow; once it rejoins it follows that one.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	g := etcdGround(t).(*ground)
+	leaderOf := func(s *server) string {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		c, err := connect([]string{s.s.Addr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		status, err := c.Status(ctx, s.s.Addr)
+		if err != nil {
+			return "?"
+		}
+		return strconv.FormatUint(status.Leader, 16)
+	}
+	led := func(by func(id string) bool, who ...*server) func() bool {
+		return func() bool {
+			first := leaderOf(who[0])
+			return by(first) && !slices.ContainsFunc(who, func(s *server) bool { return leaderOf(s) != first })
+		}
+	}
+	anybody := func(id string) bool { return id != "?" && id != "0" }
+	verdict.Eventually(t, "all have one leader", led(anybody, g.servers...))
+	old := leaderOf(g.servers[0])
+	i := slices.IndexFunc(g.servers, func(s *server) bool { return s.id == old })
+	others := slices.Delete(slices.Clone(g.servers), i, i+1)
+	g.servers[i].CutOff()
+	verdict.Eventually(t, "the others have another leader", led(func(id string) bool { return anybody(id) && id != old }, others...))
+	verdict.Eventually(t, "the old one has none", led(func(id string) bool { return id == "0" }, g.servers[i]))
+	g.servers[i].Rejoin()
+	verdict.Eventually(t, "all have one leader again", led(anybody, g.servers...))
 }
