@@ -22,7 +22,7 @@ const Loopback = "127.0.0.1"
 // used earlier.
 const StartLimit = 60 * time.Second
 
-// ErrPortTaken: somebody who does not ask for our reservations was quicker.
+// ErrPortTaken says that somebody who does not ask for our reservations was quicker.
 var ErrPortTaken = errors.New("its port is taken")
 
 // Host is this machine as one of its users sees it. The zero value is not usable: see NewHost.

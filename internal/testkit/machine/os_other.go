@@ -8,7 +8,7 @@ import (
 	"os/exec"
 )
 
-// HaveProcesses: servers can be processes here.
+// HaveProcesses says whether servers can be processes here.
 const HaveProcesses = false
 
 // tryLock always succeeds. Nothing is unpacked here, so what is left is two processes choosing one

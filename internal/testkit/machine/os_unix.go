@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// HaveProcesses: servers can be processes here.
+// HaveProcesses says whether servers can be processes here.
 const HaveProcesses = true
 
 // tryLock takes the file's lock, if nobody has it.

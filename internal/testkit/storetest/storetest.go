@@ -39,7 +39,7 @@ const (
 	process = "process"
 )
 
-// ErrUnavailable says that there is no such server here.
+// ErrUnavailable says that there is no such server here, and why.
 var ErrUnavailable = errors.New("not available")
 
 // A product is what servers are of.
@@ -193,7 +193,8 @@ func (p product) installed() (bin string, err error) {
 	return filepath.Dir(program), err
 }
 
-// A Server is one server, to break. Its methods are called one at a time.
+// A Server is one server, to break. Freeze and Thaw stop it and let it go on, with all of its processes. Kill ends it, and Restart
+// starts it again on its data; see Ready. Its methods are called one at a time.
 type Server struct {
 	Addr string // host:port, which stays over a restart
 
