@@ -211,6 +211,7 @@ type Job struct {
 	Dir     string     // a directory of this machine, /data in the container, in which it starts; "": the image's
 	NotRoot bool       // if we are root, it is nobody, and gets Dir
 	Beside  *Container // whose network it shares; nil: this machine's, if the engine's is that, or one of its own
+	Stdin   bool       // it can read, and nobody writes
 	Inside  int        // the port that a network of its own publishes
 	Port    int        // where on this machine
 }
@@ -220,7 +221,7 @@ func (i *Image) Start(ctx context.Context, j Job) (*Container, error) {
 	e := i.Engine
 	o := docker.CreateContainerOptions{
 		Name:       "locks-redistest-" + ThisRun + "-" + strings.ToLower(rand.Text()[:8]),
-		Config:     &docker.Config{Image: i.Name, Cmd: slices.Concat(i.Command, j.Args), Labels: map[string]string{Label: ThisRun}},
+		Config:     &docker.Config{Image: i.Name, Cmd: slices.Concat(i.Command, j.Args), Labels: map[string]string{Label: ThisRun}, OpenStdin: j.Stdin},
 		HostConfig: &docker.HostConfig{CgroupParent: e.cgroup, CPUShares: cpuShares},
 	}
 	if j.Program != "" {
@@ -257,7 +258,10 @@ func (i *Image) Start(ctx context.Context, j Job) (*Container, error) {
 	if err != nil && (strings.Contains(err.Error(), "port is already allocated") || strings.Contains(err.Error(), "address already in use")) {
 		err = fmt.Errorf("%w: %w", ErrPortTaken, err)
 	}
-	return &Container{e, o.Name}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Container{e, o.Name}, nil
 }
 
 func (i *Image) run(ctx context.Context, o docker.CreateContainerOptions) error {

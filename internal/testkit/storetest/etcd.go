@@ -20,6 +20,11 @@ const EtcdEnv = "ETCD_ENDPOINTS"
 var etcd = product{
 	name: "etcd", image: "quay.io/coreos/etcd:v3.5.16",
 	pkg: machine.Package{Name: "etcd-server", Suite: "trixie", Program: "usr/bin/etcd"},
+	idle: []string{
+		"etcd", "--data-dir", "idle", "--initial-cluster", "default=http://127.0.0.1:0",
+		"--listen-client-urls", "http://127.0.0.1:0", "--advertise-client-urls", "http://127.0.0.1:0",
+		"--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:0",
+	},
 }
 
 // EtcdEndpoints are a cluster for all tests of the process, of one member unless ETCD_ENDPOINTS names more.

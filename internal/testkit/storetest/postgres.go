@@ -23,7 +23,7 @@ var postgres = product{
 	name: "postgres", image: "postgres:15",
 	// initdb asks a shell for what it starts.
 	pkg:    machine.Package{Name: "postgresql-15", Suite: "bookworm", Program: "usr/lib/postgresql/15/bin/postgres", With: []string{"dash"}},
-	places: []string{"/usr/lib/postgresql/*/bin"}, notRoot: true,
+	places: []string{"/usr/lib/postgresql/*/bin"}, notRoot: true, idle: []string{"sh", "-c", "read never"},
 }
 
 var pgbouncer = product{

@@ -49,6 +49,7 @@ type product struct {
 	pkg     machine.Package
 	places  []string // of the folder of an installed one, next to PATH
 	notRoot bool     // it does not run as root
+	idle    []string // a command that lives on and does nothing
 }
 
 func (p product) program() string { return filepath.Base(p.pkg.Program) }
@@ -61,6 +62,7 @@ type Farm struct {
 	mu      sync.Mutex
 	sources map[string]func() (source, error) // by product
 	shared  map[string]func() ([]string, error)
+	anchor  *machine.Container            // whose network the containers share; nil: none yet
 	left    []func(context.Context) error // removes what the farm has started for everybody
 }
 
@@ -81,16 +83,31 @@ type running interface {
 }
 
 type containers struct {
-	image   machine.Image
-	notRoot bool
+	f *Farm
+	product
+	image machine.Image
 }
 
 func (s *containers) start(ctx context.Context, dir, program string, args []string) (running, error) {
-	c, err := s.image.Start(ctx, machine.Job{Program: program, Args: args, Dir: dir, NotRoot: s.notRoot})
+	anchor, err := s.dropAnchor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.image.Start(ctx, machine.Job{Program: program, Args: args, Dir: dir, NotRoot: s.notRoot, Beside: anchor})
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// dropAnchor starts, once, the container whose network the others share: redistest says why.
+func (s *containers) dropAnchor(ctx context.Context) (_ *machine.Container, err error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if s.f.anchor == nil && s.idle != nil {
+		s.f.anchor, err = s.image.Start(ctx, machine.Job{Program: s.idle[0], Args: s.idle[1:], Stdin: true})
+	}
+	return s.f.anchor, err
 }
 
 type processes struct {
@@ -134,7 +151,7 @@ func (f *Farm) choose(ctx context.Context, p product) (source, error) {
 			if err != nil {
 				return nil, "", err
 			}
-			s := &containers{machine.Image{Host: f.host, Engine: e}, p.notRoot}
+			s := &containers{f, p, machine.Image{Host: f.host, Engine: e}}
 			err = get(&s.image)
 			return s, "Docker container, image " + s.image.Name, err
 		}
@@ -199,7 +216,6 @@ type Server struct {
 	Addr string // host:port, which stays over a restart
 
 	running
-	f       *Farm
 	dir     string
 	release []func() // gives ports back
 	answers func(ctx context.Context, addr string) bool
@@ -207,7 +223,7 @@ type Server struct {
 
 // prepare makes a server's directory, and reserves ports for it.
 func (f *Farm) prepare(ports int, answers func(ctx context.Context, addr string) bool) (s *Server, reserved []int, err error) {
-	s = &Server{f: f, answers: answers}
+	s = &Server{answers: answers}
 	for range ports {
 		port, release, err := f.host.ReservePort()
 		if err != nil {
@@ -310,6 +326,9 @@ func (f *Farm) Close() error {
 	var err error
 	for _, end := range f.left {
 		err = errors.Join(err, end(ctx))
+	}
+	if f.anchor != nil {
+		err = errors.Join(err, f.anchor.Remove(ctx))
 	}
 	return errors.Join(err, f.host.Close())
 }
