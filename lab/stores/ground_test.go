@@ -165,6 +165,13 @@ func etcdGround(t testing.TB) nemesis.Ground {
 		g.servers[i].id = strconv.FormatUint(status.Header.MemberId, 16)
 		known.Unlock()
 	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if status, err := clients[0].Status(ctx, members[0].Addr); err == nil {
+			t.Logf("the members are in term %d: so many elections have begun", status.RaftTerm)
+		}
+	})
 	g.reset = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
