@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,32 +96,6 @@ func TestRetryOnError(t *testing.T) {
 	})
 }
 
-// The wait that ends says both why the lock was not available and why it ended.
-func TestWaitEndsWithContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, _, s, lease := holding(t, strategy.Options{})
-		why := errors.New("why")
-		ctx, cancel := context.WithTimeoutCause(bg, 4*time.Second, why)
-		defer cancel()
-		start := time.Now()
-		want := strategy.HeldError{Name: name, Holder: lease.Token(), TTL: 6 * time.Second}
-		for _, w := range []*waiter{wait(ctx, s), wait(ctx, s)} {
-			<-w.done
-			is(t, "Acquire", w.err, strategy.ErrHeld, context.DeadlineExceeded, why)
-			isNot(t, "Acquire", w.err, strategy.ErrUnknown)
-			var held *strategy.HeldError
-			if !errors.As(w.err, &held) || *held != want {
-				t.Errorf("Acquire = %v, want %+v", w.err, want)
-			}
-			equal(t, "Acquire ended after", w.at.Sub(start), 4*time.Second)
-		}
-		synctest.Wait() // who queued withdraws in the background
-		left, _ := m.Leftovers(bg, key)
-		equal(t, "left at the server", fmt.Sprint(left), "[key "+key+"]")
-		release(t, lease)
-	})
-}
-
 // When ctx ends the first attempt nobody knows what the servers did: that is not "held".
 func TestContextEndsTheFirstAttempt(t *testing.T) {
 	bubbles(t, bothWays, func(t *testing.T, acquire func(strategy.Lock, context.Context) (strategy.Lease, error)) {
@@ -139,9 +112,10 @@ func TestContextEndsTheFirstAttempt(t *testing.T) {
 	})
 }
 
+// What an operator asks for, and may not ask for.
 func TestInspectAndForceRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, r, s := served(t, strategy.Options{Label: "me"})
+		m, r, s := served(t, strategy.Options{})
 		nobody, err := s.Inspect(bg, name)
 		is(t, "Inspect", err)
 		equal(t, "Inspect of a free lock", fmt.Sprint(nobody), fmt.Sprint(strategy.Info{Name: name, Key: key}))
@@ -151,14 +125,14 @@ func TestInspectAndForceRelease(t *testing.T) {
 		for _, seen := range []strategy.Info{nobody, {Name: name, Token: "x"}, {}} {
 			says(t, "ForceRelease of what nobody holds", s.ForceRelease(bg, seen), "allowed is what Inspect saw")
 		}
-		a := take(t, s)
+		_, err = s.Inspect(bg, "")
+		says(t, "Inspect of no name", err, "0 bytes: allowed are 1 to 1024")
+		says(t, "ForceRelease of no name", s.ForceRelease(bg, strategy.Info{Held: true, Token: "x"}), "0 bytes")
+		take(t, s)
 		seen, err := s.Inspect(bg, name)
 		is(t, "Inspect", err)
 		is(t, "ForceRelease", s.ForceRelease(bg, seen))
 		equal(t, "FenceTTL for ForceRelease, which may grant", r.of(lockstest.OpForceRelease)[0].all[0].FenceTTL, 24*time.Hour)
-		is(t, "Err of who does not know yet", a.Err())
-		release(t, take(t, s))
-
 		is(t, "Check", s.Check(bg))
 		m.Intercept(refused)
 		is(t, "Check of a server that refuses", s.Check(bg), strategy.ErrRefused)
@@ -208,81 +182,6 @@ func TestWith(t *testing.T) {
 		is(t, "Close", other.Close())
 		_, err = s.NewLock(name).TryAcquire(bg)
 		is(t, "TryAcquire after Close of the other", err, strategy.ErrClosed)
-	})
-}
-
-// Many strategies on a server that fails at random: two that believe they hold the lock at once are one too many, unless they
-// are one owner, and the lock is re-entrant. Nothing is left.
-func TestExclusionUnderFaults(t *testing.T) {
-	bubbles(t, map[string]bool{"exclusive": false, "re-entrant": true}, func(t *testing.T, reenters bool) {
-		var m lockstest.Memory
-		m.Reentrant = reenters
-		m.Intercept(chaos(1))
-		var mu sync.Mutex
-		inside := map[strategy.Lease]string{}
-		held, lost := 0, 0
-		use := func(l strategy.Lease, owner string, work func()) {
-			mu.Lock()
-			for other, whose := range inside {
-				if whose != owner && l.Err() == nil && other.Err() == nil {
-					t.Errorf("%s and %s hold the lock at once", other.Token(), l.Token())
-				}
-			}
-			inside[l] = owner
-			mu.Unlock()
-			work()
-			mu.Lock()
-			delete(inside, l)
-			held++
-			if l.Err() != nil {
-				lost++
-			}
-			mu.Unlock()
-			l.Release(bg)
-		}
-		var all sync.WaitGroup
-		for i := range 8 {
-			p := driver.Protocol(&m)
-			if i%2 == 1 && !reenters {
-				p = bare(&m)
-			}
-			s := open(t, p, strategy.Options{TTL: 300 * ms, OpTimeout: 40 * ms, RetryOnError: true})
-			for k := range 4 {
-				owner := fmt.Sprint(i, k)
-				if reenters {
-					owner = fmt.Sprint(i, k/2) // siblings
-				}
-				all.Go(func() {
-					for j := range 10 {
-						ctx, cancel := context.WithTimeout(as(owner), time.Hour)
-						if j%5 == 4 { // one who may give up, with a question under way
-							ctx, cancel = context.WithTimeout(as(owner), time.Duration(i*j)*10*ms)
-						}
-						lease, err := s.NewLock(name).Acquire(ctx)
-						cancel()
-						if err != nil {
-							is(t, "Acquire", err, context.DeadlineExceeded)
-							continue
-						}
-						if j%3 > 0 {
-							lease.KeepAlive(0)
-						}
-						use(lease, owner, func() {
-							time.Sleep(time.Duration(j%5) * 100 * ms)
-							if inner, err := s.NewLock(name).TryAcquire(as(owner)); err == nil {
-								use(inner, owner, func() { time.Sleep(ms) })
-							}
-						})
-					}
-				})
-			}
-		}
-		all.Wait()
-		between(t, "acquisitions, those of all who do not give up, and more", held, 8*4*8, 2*8*4*10)
-		between(t, "leases lost by the faults", lost, 1, held)
-		m.Intercept(nil)
-		time.Sleep(time.Second)
-		leftovers(t, &m)
 	})
 }
 

@@ -243,50 +243,6 @@ func allReentrant(t *testing.T) {
 	release(t, named)
 }
 
-// decorated is a lock around another: its leases are of a type of their own.
-type decorated struct{ strategy.Lock }
-
-func (d decorated) Acquire(ctx context.Context) (strategy.Lease, error) {
-	l, err := d.Lock.Acquire(ctx)
-	return struct{ strategy.Lease }{l}, err
-}
-
-// Options.MaxHold counts from when all are held, for each lock with its own. Nothing is kept for longer than
-// that, also if nobody calls KeepAlive, and also of a lock that cannot end its renewal.
-func TestAllCountTheirOwnFromTheLast(t *testing.T) {
-	bubbles(t, map[string]func(strategy.Lock) strategy.Lock{
-		"the engine's": func(l strategy.Lock) strategy.Lock { return l },
-		"decorated":    func(l strategy.Lock) strategy.Lock { return decorated{l} },
-		"All, decorated": func(l strategy.Lock) strategy.Lock {
-			inner, _ := multilock.New(l)
-			return decorated{inner}
-		},
-	}, func(t *testing.T, in func(strategy.Lock) strategy.Lock) {
-		var m lockstest.Memory
-		s, b := open(t, &m, strategy.Options{MaxHold: 30 * time.Second}), open(t, &m, strategy.Options{MaxHold: 20 * time.Second})
-		holder, err := open(t, &m, strategy.Options{}).NewLock("b").TryAcquire(bg)
-		is(t, "the rival", err)
-		is(t, "its KeepAlive", holder.KeepAlive(0))
-		l, err := multilock.New(in(s.NewLock("a")), in(b.NewLock("b")))
-		is(t, "All", err)
-		w := await(bg, l)
-		time.Sleep(40 * time.Second)
-		release(t, holder)
-		lease := w.got(t)
-		start := time.Now()
-		is(t, "KeepAlive", lease.KeepAlive(0))
-		<-lease.Lost()
-		if took := time.Since(start); took > 20*time.Second || took < 20*time.Second-2*drift {
-			t.Errorf("lost after %v, want the lesser maximum hold of 20s", took)
-		}
-		if err := lease.Err(); !strings.Contains(err.Error(), "maximum hold") {
-			t.Errorf("Err = %v, want the maximum hold", err)
-		}
-		time.Sleep(30*time.Second - time.Since(start) + ms)
-		equal(t, "held after the greater", heldOf(&m, "a", "b"), "")
-	})
-}
-
 // Contenders of several processes take random ones of six locks, in whatever order they name them, on a bad network: nothing is
 // held twice, nobody waits for ever, and nothing is left.
 func TestManyTakeSomeOfSix(t *testing.T) {

@@ -5,101 +5,18 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// far is a network to a server 30 ms away, by a pool of five connections: a request that finds none waits for one, until
-// its time-out comes, or that of ctx.
-func far(ctx context.Context) lockstest.Fault {
-	end, _ := ctx.Deadline()
-	pool := make(chan struct{}, 5)
-	return func(ctx context.Context, r lockstest.Request, serve func() error) error {
-		select {
-		case pool <- struct{}{}:
-			defer func() { <-pool }()
-		case <-time.After(min(time.Until(r.Claims[0].Due)-ms, time.Until(end))):
-			return lockstest.Unsent()
-		}
-		return slow(15*ms, 15*ms)(ctx, r, serve)
-	}
-}
-
-// kinds are strategies of every kind on m.
-var kinds = map[string]func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error){
-	"a queue": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) { return engine.New(m, o) },
-	"notifications": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) {
-		return engine.New(notifying{m, m}, o)
-	},
-	"polling": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) {
-		return engine.New(bare(m), o)
-	},
-	"re-entry": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) {
-		m.Reentrant = true
-		return engine.New(reentering{notifying{m, m}, m}, o)
-	},
-	"permits": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) { return m.Semaphore(5, o) },
-	"permits, polling": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) {
-		o.Wait = strategy.WaitPoll
-		return m.Semaphore(5, o)
-	},
-	"a writer": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) { return m.ReadWriter(o) },
-	"readers": func(m *lockstest.Memory, o strategy.Options) (strategy.Strategy, error) {
-		s, err := m.ReadWriter(o)
-		return reading{s}, err
-	},
-}
-
-type notifying struct {
-	driver.Protocol
-	driver.Notifier
-}
-
-type reentering struct {
-	notifying
-	driver.Reenterer
-}
-
 // reading is a ReadWriter of which everybody reads.
 type reading struct{ strategy.ReadWriter }
 
 func (r reading) NewLock(name string) strategy.Lock { return r.NewRLock(name) }
-
-// Many callers wait by few connections until their time ends, all at the same moment: the lock was held all the time, and
-// that is what they hear.
-func TestHeldToTheEnd(t *testing.T) {
-	bubbles(t, kinds, func(t *testing.T, make func(*lockstest.Memory, strategy.Options) (strategy.Strategy, error)) {
-		var m lockstest.Memory
-		r := record(&m)
-		s, err := make(&m, strategy.Options{})
-		is(t, "New", err)
-		defer s.Close()
-		if reads, ok := s.(reading); ok { // readers wait for a writer
-			take(t, reads.ReadWriter)
-		}
-		for err == nil { // until all of it is taken
-			_, err = s.NewLock(name).TryAcquire(bg)
-		}
-		is(t, "TryAcquire", err, strategy.ErrHeld)
-		ctx, cancel := context.WithTimeout(bg, ttl/2)
-		defer cancel()
-		r.then(far(ctx))
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() {
-				_, err := s.NewLock(name).Acquire(ctx)
-				is(t, "Acquire", err, strategy.ErrHeld, context.DeadlineExceeded)
-			})
-		}
-		all.Wait()
-	})
-}
 
 // whoCame is n callers at the same moment, each after the one before it; the first one's attempt is under way.
 func whoCame(t *testing.T, n int, acquire func(i int) (strategy.Lease, error)) (waiters []*waiter) {
@@ -268,33 +185,5 @@ func TestRefusalInABurst(t *testing.T) {
 			}
 		}
 		leftovers(t, p.server)
-	})
-}
-
-// A caller that asks for a permit asks for all that stand behind it. So many callers cost few
-// requests, and few times the way to the server.
-func TestPermitsForAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		s, err := m.Semaphore(10_000, strategy.Options{})
-		is(t, "Semaphore", err)
-		r.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
-		start := time.Now()
-		waiters := callers(t, s, 1000)
-		tokens, fences := map[string]bool{}, map[uint64]bool{}
-		for _, w := range waiters {
-			l := w.got(t)
-			tokens[l.Token()], fences[fenceOf(l)] = true, true
-		}
-		since(t, "they waited", start, 170*ms) // the first, and sixteen times 64
-		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 17)
-		equal(t, "tokens", len(tokens), 1000)
-		equal(t, "fences", len(fences), 1000)
-		for _, w := range waiters {
-			release(t, w.lease)
-		}
-		leftovers(t, &m)
-		is(t, "Close", s.Close())
 	})
 }

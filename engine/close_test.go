@@ -18,31 +18,6 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// After Close every call says so and sends nothing.
-func TestCallsAfterClose(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, _, s, lease := holding(t, strategy.Options{})
-		other, err := s.With(func(*strategy.Options) {})
-		is(t, "With", err)
-		is(t, "Close", s.Close())
-		for what, call := range map[string]func() error{
-			"TryAcquire":      func() error { _, err := s.NewLock(name).TryAcquire(bg); return err },
-			"Acquire":         func() error { _, err := s.NewLock(name).Acquire(bg); return err },
-			"Inspect":         func() error { _, err := s.Inspect(bg, name); return err },
-			"Adopt":           func() error { _, err := s.Adopt(bg, name, lease.Token()); return err },
-			"ForceRelease":    func() error { return s.ForceRelease(bg, strategy.Info{Name: name, Held: true, Token: lease.Token()}) },
-			"Check":           func() error { return s.Check(bg) },
-			"Extend":          func() error { return lease.Extend(bg) },
-			"KeepAlive":       func() error { return lease.KeepAlive(0) },
-			"what With makes": func() error { _, err := other.NewLock(name).TryAcquire(bg); return err },
-		} {
-			is(t, what, call(), strategy.ErrClosed)
-		}
-		is(t, "Err", lease.Err())
-		equal(t, "requests", m.Requests(), 1)
-	})
-}
-
 // Tests what becomes of leases, requests and waits when the strategy is closed.
 func TestClose(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){

@@ -13,50 +13,10 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
-
-// A hundred waiters are served in the order in which they came, and what each
-// costs the servers does not depend on how many there are.
-func TestFirstComeFirstServed(t *testing.T) {
-	bubblesOf(t, []strategy.Wait{strategy.WaitNotification, strategy.WaitPoll}, func(t *testing.T, w strategy.Wait) {
-		var m lockstest.Memory
-		r := record(&m)
-		s := open(t, &m, strategy.Options{Wait: w})
-		a := take(t, s)
-		const n = 100
-		waiters := make([]*waiter, n)
-		for i := range waiters {
-			waiters[i] = wait(bg, s)
-		}
-		equal(t, "waiting", engine.Waiting(s, key), n)
-		if w == strategy.WaitNotification {
-			// The holder's, the first waiter's, and again once it is subscribed.
-			equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 3)
-		}
-		before := m.Requests()
-		release(t, a)
-		for i, w := range waiters {
-			l := w.got(t)
-			if i+1 < n && closed(waiters[i+1].done) {
-				t.Fatalf("waiter %d has the lock next to waiter %d", i+1, i)
-			}
-			release(t, l)
-		}
-		requests := m.Requests() - before
-		if w == strategy.WaitNotification {
-			equal(t, "requests of 100 acquisitions", requests, 3) // the holder's release, the first's attempt, the last's release
-			equal(t, "subscriptions", len(r.of(lockstest.OpWatch)), 1)
-		} else if requests > 20 {
-			t.Errorf("requests of 100 acquisitions by polling = %d, want less", requests)
-		}
-		leftovers(t, &m)
-		equal(t, "waiting", engine.Waiting(s, key), 0)
-	})
-}
 
 // notices is a server with a holder from elsewhere, whose releases the test tells.
 func notices(t *testing.T, o strategy.Options) (*lockstest.Memory, *recorder, strategy.Strategy, strategy.Lease) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
@@ -85,45 +84,6 @@ func TestHandedWhileItAsks(t *testing.T) {
 			})
 		})
 	}
-}
-
-// With as many callers as there can be, nearly all permits are handed over within the process, although the head asks all the time. No
-// two holds have the same fence.
-func TestPermitsStayInUse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const permits, callers, rounds, hold, way = 8, 64, 50, 200 * time.Microsecond, 50 * time.Microsecond
-		var m lockstest.Memory
-		m.Intercept(slow(way, way))
-		s := permitsOf(t, &m, permits)
-		start := time.Now()
-		var fences sync.Map
-		var all sync.WaitGroup
-		for range callers {
-			all.Go(func() {
-				for range rounds {
-					l, err := s.NewLock(name).Acquire(bg)
-					if err != nil {
-						t.Errorf("Acquire = %v", err)
-						return
-					}
-					fence, _ := l.Fence()
-					if _, twice := fences.LoadOrStore(fence, true); twice {
-						t.Errorf("fence %d was issued twice", fence)
-					}
-					time.Sleep(hold)
-					release(t, l)
-				}
-			})
-		}
-		all.Wait()
-		if used := float64(callers*rounds*hold) / float64(permits*time.Since(start)); used < 0.85 {
-			t.Errorf("permits in use = %.0f %% of the time, want 85 at least", 100*used)
-		}
-		if each := float64(m.Requests()) / (callers * rounds); each > 0.25 {
-			t.Errorf("requests for an acquisition = %.2f, want 0.25 at most", each)
-		}
-		leftovers(t, &m)
-	})
 }
 
 func permitsOf(t *testing.T, m *lockstest.Memory, n int) strategy.Semaphore {

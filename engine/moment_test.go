@@ -497,23 +497,6 @@ func TestTwins(t *testing.T) {
 	})
 }
 
-// Where the holder's release will not be announced, the waiter asks after pauses of Backoff, although it listens.
-func TestSilentHolder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := &scriptedTeller{}
-		free := time.Now().Add(time.Second)
-		p.acquire = func(c driver.Claim) (driver.Grant, error) {
-			if time.Now().Before(free) {
-				return driver.Grant{Silent: true}, &strategy.HeldError{Name: c.Name, Holder: "h", TTL: ttl}
-			}
-			return driver.Grant{}, nil
-		}
-		w := wait(bg, open(t, p, strategy.Options{Backoff: func(int) time.Duration { return 100 * ms }}))
-		release(t, w.got(t))
-		between(t, "Acquire after the lock was free", w.at.Sub(free), 0, 101*ms)
-	})
-}
-
 // A token says that its release is announced where that is all that waiters hear: not where they queue, and not where nobody
 // is notified.
 func TestTokensAnnounce(t *testing.T) {
@@ -656,6 +639,15 @@ func TestForgottenHolder(t *testing.T) {
 		"found by Extend":    found(func(l strategy.Lease) { l.Extend(bg) }),
 		"found by Release":   found(func(l strategy.Lease) { l.Release(bg) }),
 		"at once":            func(t *testing.T, _ strategy.Strategy, first *waiter) strategy.Lease { return first.got(t) },
+		"detached": func(t *testing.T, _ strategy.Strategy, first *waiter) strategy.Lease {
+			_, err := first.got(t).Detach()
+			is(t, "Detach", err)
+			return first.lease
+		},
+		"kept alive for its maximum hold": func(t *testing.T, _ strategy.Strategy, first *waiter) strategy.Lease {
+			is(t, "KeepAlive", first.got(t).KeepAlive(ttl))
+			return first.lease
+		},
 		"after an extension": func(t *testing.T, _ strategy.Strategy, first *waiter) strategy.Lease {
 			l := first.got(t)
 			time.Sleep(8 * time.Second)

@@ -294,16 +294,6 @@ func TestEventContext(t *testing.T) {
 	})
 }
 
-func TestEventKinds(t *testing.T) {
-	t.Parallel()
-	var all []string
-	for k := strategy.EventKind(-1); k <= strategy.EventUndoFailed+1; k++ {
-		all = append(all, k.String())
-	}
-	want := "event? event? asked attempt held retry acquired missed renewed renewal-failed lost released undo-failed event?"
-	equal(t, "kinds", strings.Join(all, " "), want)
-}
-
 // raced says that the race detector is on. Under it a sync.Pool forgets at random, crypto/rand's
 // among them, which has to allocate then.
 var raced bool

@@ -57,6 +57,8 @@ func TestOptionsRefused(t *testing.T) {
 		_, err := engine.New(&m, o)
 		is(t, fmt.Sprintf("New(%+v)", o), err)
 	}
+	_, err := open(t, &m, strategy.Options{Key: func(string) string { return "" }}).NewLock("n").TryAcquire(bg)
+	says(t, "TryAcquire with an empty key", err, "Options.Key")
 	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
 		s, err := engine.New(bare(&m), strategy.Options{Wait: w})
 		is(t, fmt.Sprintf("New(Wait: %v)", w), err)
@@ -90,13 +92,6 @@ func TestOptionsDefaults(t *testing.T) {
 			equal(t, "claim's Owner", c.Owner, c.Token)
 		}
 	})
-}
-
-func TestDrift(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]time.Duration{0: 2 * ms, 10 * ms: 2*ms + 100*time.Microsecond, ttl: drift} {
-		equal(t, fmt.Sprintf("Drift(%v)", d), driver.Drift(d), want)
-	}
 }
 
 // Whatever names and keys users make, two locks never share a key or a channel: siblings differ if keys or suffixes do. They lie
@@ -158,70 +153,4 @@ func slot(key string) string {
 		}
 	}
 	return key
-}
-
-func TestNames(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, _, s := served(t, strategy.Options{})
-		long := strings.Repeat("x", contract.MaxNameLen)
-		for n, want := range map[string]string{"": "0 bytes: allowed are 1 to 1024", long + "x": "1025 bytes: allowed are 1 to 1024"} {
-			equal(t, "Name", s.NewLock(n).Name(), n)
-			for what, call := range map[string]func() error{
-				"TryAcquire":   func() error { _, err := s.NewLock(n).TryAcquire(bg); return err },
-				"Acquire":      func() error { _, err := s.NewLock(n).Acquire(bg); return err },
-				"Inspect":      func() error { _, err := s.Inspect(bg, n); return err },
-				"Adopt":        func() error { _, err := s.Adopt(bg, n, "token"); return err },
-				"ForceRelease": func() error { return s.ForceRelease(bg, strategy.Info{Name: n, Held: true, Token: "token"}) },
-			} {
-				says(t, fmt.Sprintf("%s with a name of %d bytes", what, len(n)), call(), want)
-			}
-		}
-		_, err := open(t, m, strategy.Options{Key: func(string) string { return "" }}).NewLock("n").TryAcquire(bg)
-		says(t, "TryAcquire with an empty key", err, "Options.Key")
-		for _, n := range []string{long, "\x00", "n:fence"} {
-			lease := takeNamed(t, s, n)
-			equal(t, "Name", lease.Name(), n)
-			release(t, lease)
-		}
-		release(t, takeAs(t, s, long))
-		equal(t, "requests", m.Requests(), 2*4)
-
-		holder := take(t, s)
-		w := wait(bg, s)
-		start := time.Now()
-		for what, acquire := range bothWays {
-			_, err := acquire(s.NewLock(name), as(long+"x"))
-			says(t, what+" by a long owner", err, "the owner has 1025 bytes: allowed are 1024")
-		}
-		since(t, "what is not allowed waited", start, 0)
-		release(t, holder)
-		release(t, w.got(t))
-	})
-}
-
-// A token has the label at its end, and tells when it was drawn. One that is not of ours does not.
-func TestTokens(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, _, s := served(t, strategy.Options{Label: "host-7:42"})
-		asked := time.Now().Round(0)
-		lease := take(t, s)
-		equal(t, "length of the token", len(lease.Token()), 36+1+len("host-7:42"))
-		equal(t, "Owner", lease.Owner(), lease.Token())
-		info, err := s.Inspect(bg, name)
-		is(t, "Inspect", err)
-		want := strategy.Info{Name: name, Key: key, Held: true, Token: lease.Token(), Owner: lease.Token(), Holds: 1, Label: "host-7:42",
-			Since: asked, TTL: ttl, Fence: info.Fence}
-		info.Since = info.Since.In(asked.Location())
-		equal(t, "Inspect", fmt.Sprintf("%+v", info), fmt.Sprintf("%+v", want))
-		release(t, lease)
-
-		foreign := strings.Repeat("x", 36) + ":label"
-		_, err = m.Acquire(bg, driver.Claim{Key: key, Token: foreign, Owner: foreign, TTL: ttl})
-		is(t, "Acquire", err)
-		info, err = s.Inspect(bg, name)
-		is(t, "Inspect", err)
-		equal(t, "Token", info.Token, foreign)
-		equal(t, "Label", info.Label, "")
-		equal(t, "Since", info.Since, time.Time{})
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -292,42 +291,6 @@ func TestEntryIsInherited(t *testing.T) {
 	}
 }
 
-// A wait that ends in the moment of the grant, in whichever order, leaves nothing held, and keeps nobody waiting.
-func TestWaitEndsWithTheGrant(t *testing.T) {
-	for i := range 90 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				p := &wire{}
-				s := enact(t, p, strategy.Options{Wait: []strategy.Wait{strategy.WaitQueue, strategy.WaitQueue, strategy.WaitNotification}[i%3]}, 0)
-				ctx, cancel := context.WithCancel(bg)
-				first := wait(ctx, s.b)
-				var others []*waiter
-				if i%3 > 0 {
-					others = append(others, wait(bg, s.b))
-				}
-				if i%3 < 2 {
-					others = append(others, wait(bg, open(t, p, strategy.Options{})))
-				}
-				var both sync.WaitGroup
-				both.Go(cancel)
-				both.Go(func() { release(t, s.holder) })
-				both.Wait()
-				<-first.done
-				start := time.Now()
-				if first.err == nil {
-					release(t, first.lease)
-				}
-				for _, w := range others {
-					release(t, w.got(t))
-					equal(t, "it got the lock after", w.at.Sub(start), 0)
-				}
-				leftovers(t, &p.Memory)
-				equal(t, "scheduled", engine.Scheduled(s.b), 0)
-			})
-		})
-	}
-}
-
 // After Close nobody waits, nothing is in the queue, and nobody listens, though
 // another still holds the lock.
 func TestCloseWhileQueued(t *testing.T) {
@@ -446,69 +409,6 @@ func passFails(t *testing.T, pass lockstest.Op, reenters bool, o strategy.Option
 			})
 		}
 	}
-}
-
-// A lease that came through a line blocks it, but not when it is over, however it
-// ended.
-func TestLineIsNotBlockedForEver(t *testing.T) {
-	for what, end := range map[string]func(*testing.T, *lockstest.Memory, strategy.Lease){
-		"forgotten": func(*testing.T, *lockstest.Memory, strategy.Lease) {},
-		"detached": func(t *testing.T, _ *lockstest.Memory, l strategy.Lease) {
-			_, err := l.Detach()
-			is(t, "Detach", err)
-		},
-		"kept alive": func(t *testing.T, _ *lockstest.Memory, l strategy.Lease) { is(t, "KeepAlive", l.KeepAlive(ttl)) },
-		"lost": func(t *testing.T, m *lockstest.Memory, l strategy.Lease) {
-			m.Evict(bg, key)
-			is(t, "Extend", l.Extend(bg), strategy.ErrLost)
-		},
-	} {
-		for _, none := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/none %t", what, none), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					var m lockstest.Memory
-					s := open(t, &m, strategy.Options{NoHandOver: none})
-					waiters := inLine(t, s, 4)
-					release(t, waiters[0].lease)
-					l := waiters[1].got(t)
-					is(t, "Extend", l.Extend(bg))
-					start := time.Now()
-					end(t, &m, l)
-					most := ttl + 10*ms
-					if what == "lost" {
-						most = 0
-					}
-					release(t, waiters[2].got(t))
-					if d := waiters[2].at.Sub(start); d > most {
-						t.Errorf("the next got the lock after %v, want %v at most", d, most)
-					}
-					release(t, waiters[3].got(t))
-					leftovers(t, &m)
-				})
-			})
-		}
-	}
-}
-
-// A line looks after a holder by that holder's TTL, and not by that of one before it.
-func TestLineIsBlockedNoLongerThanItsHoldersTTL(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		long := open(t, &m, strategy.Options{TTL: time.Hour})
-		short, err := long.With(func(o *strategy.Options) { o.TTL = ttl })
-		is(t, "With", err)
-		holder := take(t, long)
-		first, second, third := wait(bg, long), wait(bg, short), wait(bg, short)
-		release(t, holder)
-		release(t, first.got(t))
-		is(t, "Extend", second.got(t).Extend(bg)) // and forgotten
-		start := time.Now()
-		l := third.got(t)
-		if d := third.at.Sub(start); d > ttl+10*ms {
-			t.Errorf("Acquire took %v, want the TTL of %v", d, ttl)
-		}
-		release(t, l)
-	})
 }
 
 // TestFullQueue: a head for which the servers' queue has no place polls, until there is one. It does not matter which

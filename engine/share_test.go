@@ -183,25 +183,6 @@ func TestShareDuringAPass(t *testing.T) {
 	})
 }
 
-// TestShareFits: a share is handed over only to a waiter that wants as much, and nobody overtakes one that wants more.
-func TestShareFits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newShares(3)
-		s := open(t, p, strategy.Options{})
-		one, two := takeShare(t, s, 1), takeShare(t, s, 2)
-		ws := waitShares(s, 3, 1, 1)
-		release(t, one)
-		acquired(t, "while too few are free", ws)
-		release(t, two)
-		acquired(t, "when all are free", ws, 0)
-		release(t, ws[0].got(t))
-		acquired(t, "when all are free again", ws, 0, 1, 2)
-		release(t, ws[1].got(t))
-		release(t, ws[2].got(t))
-		leftovers(t, p.server)
-	})
-}
-
 // TestShareNotified: a waiter that is notified wakes on the release of any holder, not only of the one that it was
 // told of. When one release leaves enough for several, or several come at once, all who can have theirs
 // have it at once.
