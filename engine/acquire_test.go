@@ -115,7 +115,7 @@ func TestContextEndsTheFirstAttempt(t *testing.T) {
 // What an operator asks for, and may not ask for.
 func TestInspectAndForceRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, r, s := served(t, strategy.Options{})
+		m, r, s := served(t, strategy.Options{Label: "me"})
 		nobody, err := s.Inspect(bg, name)
 		is(t, "Inspect", err)
 		equal(t, "Inspect of a free lock", fmt.Sprint(nobody), fmt.Sprint(strategy.Info{Name: name, Key: key}))
@@ -128,9 +128,12 @@ func TestInspectAndForceRelease(t *testing.T) {
 		_, err = s.Inspect(bg, "")
 		says(t, "Inspect of no name", err, "0 bytes: allowed are 1 to 1024")
 		says(t, "ForceRelease of no name", s.ForceRelease(bg, strategy.Info{Held: true, Token: "x"}), "0 bytes")
-		take(t, s)
+		start := time.Now()
+		token := take(t, s).Token()
 		seen, err := s.Inspect(bg, name)
 		is(t, "Inspect", err)
+		equal(t, "Token, Owner, Label and Holds", fmt.Sprint(seen.Token, seen.Owner, seen.Label, seen.Holds), fmt.Sprint(token, token, "me", 1))
+		equal(t, "Since", seen.Since.Equal(start), true)
 		is(t, "ForceRelease", s.ForceRelease(bg, seen))
 		equal(t, "FenceTTL for ForceRelease, which may grant", r.of(lockstest.OpForceRelease)[0].all[0].FenceTTL, 24*time.Hour)
 		is(t, "Check", s.Check(bg))

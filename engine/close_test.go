@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,19 +20,6 @@ import (
 // Tests what becomes of leases, requests and waits when the strategy is closed.
 func TestClose(t *testing.T) {
 	stories(t, map[string]func(t *testing.T){
-		"a lease that is still held is reported lost when its deadline comes, and not before": func(t *testing.T) {
-			var lost atomic.Int32
-			_, _, s := served(t, strategy.Options{Observe: func(e strategy.Event) {
-				if e.Kind == strategy.EventLost {
-					lost.Add(1)
-				}
-			}})
-			lease := take(t, s)
-			is(t, "Close", s.Close())
-			equal(t, "losses before the deadline", lost.Load(), 0)
-			time.Sleep(time.Until(lease.Deadline()) + ms)
-			equal(t, "losses when the deadline has come", lost.Load(), 1)
-		},
 		"leases that are held lapse with their TTL": func(t *testing.T) {
 			start := time.Now()
 			m, _, s, lease := holding(t, strategy.Options{})

@@ -3,7 +3,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockstrategies/locks/driver"
-	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -28,53 +26,6 @@ func queuedToken(t *testing.T, m *lockstest.Memory) string {
 		t.Fatalf("the queue = %v, %v, want one claim", info.Queue, err)
 	}
 	return info.Queue[0]
-}
-
-// TestForgedGrant: a message that nobody can tell from a grant makes a second holder for milliseconds, until the servers
-// deny the renewal; for a successor's TTL if they do not answer. The place in the queue is withdrawn: nobody would know of
-// a true grant.
-func TestForgedGrant(t *testing.T) {
-	for _, long := range []time.Duration{ttl, 800 * ms} { // a TTL that is a successor's, too
-		bubblesOf(t, []string{"none", "released", "away"}, func(t *testing.T, fault string) {
-			s := enact(t, &wire{}, strategy.Options{TTL: long}, 1)
-			is(t, "KeepAlive", s.holder.KeepAlive(0))
-			token := queuedToken(t, &s.Memory)
-			s.Memory.Intercept(func(ctx context.Context, q lockstest.Request, serve func() error) error {
-				if fault == "away" && q.Claims[0].Token == token {
-					return lockstest.Unsent()
-				}
-				return serve()
-			})
-			start := time.Now()
-			forged := driver.Grant{Fence: 7, Fences: driver.MaxFences, TTL: contract.MaxTTL, ServerTime: clock()}
-			s.Tell(key, driver.Notification{Token: token, Grant: forged})
-			l := s.ws[0].got(t)
-			direct := driver.SuccessorTTL(long)
-			if most := direct - driver.Drift(direct); l.Deadline().Sub(start) > most {
-				t.Errorf("Deadline in %v, want %v at most", l.Deadline().Sub(start), most)
-			}
-			if fault == "released" {
-				is(t, "Release", l.Release(bg), strategy.ErrLost)
-			} else {
-				<-l.Lost()
-				want := 5 * ms
-				if fault == "away" {
-					want = direct - driver.Drift(direct)
-				}
-				equal(t, "lost after", time.Since(start), want)
-				is(t, "Err", l.Err(), strategy.ErrLost)
-			}
-			s.Memory.Intercept(nil)
-			time.Sleep(direct) // an undo that failed is repeated
-			synctest.Wait()
-			is(t, "the holder's Err", s.holder.Err())
-			if info, err := s.a.Inspect(bg, name); err != nil || len(info.Queue) != 0 {
-				t.Errorf("the queue = %v, %v, want nobody: the waiter has gone", info.Queue, err)
-			}
-			release(t, s.holder)
-			leftovers(t, &s.Memory)
-		})
-	}
 }
 
 // TestForgedFences: a message that says more than was asked for hands no number on that nobody reserved.

@@ -363,26 +363,6 @@ func TestReenteredHoldIsNotAdopted(t *testing.T) {
 	})
 }
 
-// In the context of a re-entrant lock's lease the lock is granted again, however it came to the lease.
-func TestContextOfAHandedOverLeaseReenters(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := reentrant()
-		s := open(t, m, strategy.Options{})
-		for _, w := range inLine(t, s, 5) {
-			held, cancel := w.got(t).Context(bg)
-			ctx, done := context.WithTimeout(held, time.Second)
-			inner, err := s.NewLock(name).Acquire(ctx)
-			is(t, "Acquire with the lease's context", err)
-			if err == nil {
-				release(t, inner)
-			}
-			done()
-			cancel()
-			release(t, w.lease)
-		}
-	})
-}
-
 // TestRequestsPerAcquisition counts what an acquisition costs the servers, with many contenders in each of
 // two processes.
 func TestRequestsPerAcquisition(t *testing.T) {

@@ -104,23 +104,6 @@ func TestRenewalsAreSpread(t *testing.T) {
 	})
 }
 
-// Where each renewal is a request of its own, leases that were taken in one moment are renewed each at its own time: nothing
-// is gained by asking early, next to another.
-func TestRenewalsOneByOneAreSpread(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var m lockstest.Memory
-		r := record(&m)
-		const n = 200
-		keepAll(t, open(t, bare(&m), strategy.Options{}), n, 0)
-		time.Sleep(third + third/10)
-		at := map[time.Time]bool{}
-		for _, e := range r.of(lockstest.OpExtend) {
-			at[e.at] = true
-		}
-		between(t, "moments in which one is renewed", len(at), n*3/4, n)
-	})
-}
-
 // Leases whose options differ are not renewed in one request, because they have time-outs of their own.
 func TestRequestsOfSeveralOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
