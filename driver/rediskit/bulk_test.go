@@ -4,7 +4,6 @@ package rediskit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -71,145 +70,112 @@ func extendAll(t *testing.T, p driver.BulkExtender, cs []driver.Claim) []error {
 	return errs
 }
 
+// Each lock learns what became of it, whatever the server makes of the requests that have it.
 func TestBulkScript(t *testing.T) {
 	t.Parallel()
-	n := &bulkNode{answer: func(keys []string) (any, error) {
-		answers := make([]any, len(keys))
-		for i, key := range keys {
-			if answers[i] = int64(1); key == "k3" {
-				answers[i] = "another"
+	number := func(keys []string) (any, error) { return int64(len(keys)), nil }
+	odd := func(reply any) func([]string) (any, error) { return func([]string) (any, error) { return reply, nil } }
+	unknown := []error{strategy.ErrUnknown, strategy.ErrUnknown, strategy.ErrUnknown}
+	for what, c := range map[string]struct {
+		most     int // locks in one request
+		answer   func(keys []string) (any, error)
+		want     []error
+		requests int
+	}{
+		"a number says that all are extended": {100, number, []error{nil, nil, nil}, 1},
+		"several requests":                    {2, number, []error{nil, nil, nil}, 2},
+		"one is lost":                         {100, odd([]any{int64(1), "another", int64(1)}), []error{nil, strategy.ErrLost, nil}, 1},
+		// One key that the user may not touch any more does not keep the others from being renewed.
+		"one is forbidden": {100, func(keys []string) (any, error) {
+			if slices.Contains(keys, "k1") {
+				return nil, refusal(strategy.ErrRefused, "NOPERM No permissions to access a key")
 			}
-		}
-		return answers, nil
-	}}
-	for i, err := range extendAll(t, bulkOf(n, 2), bulkClaims(5)) {
-		if i == 3 {
-			is(t, "the lost one", err, strategy.ErrLost)
-		} else {
-			is(t, "the others", err)
-		}
-	}
-	equal(t, "requests for 5 locks, 2 at most in each", len(n.asked), 3)
-	for i, keys := range n.asked {
-		last := keys[len(keys)-1]
-		if want := fmt.Sprint("k", 100-n.dues[i].Unix()); last != want {
-			t.Errorf("due of %v is that of %s, want the earliest, of %s", keys, want, last)
-		}
-	}
-	equal(t, "arguments: the tokens, and in each request the TTL", len(n.args), 5+3)
-	equal(t, "answers for no locks", len(extendAll(t, bulkOf(n, 2), nil)), 0)
-	equal(t, "requests for no locks", len(n.asked), 3)
-}
-
-// Some requests are under way at a time, so that nobody waits for the next; and not all, so
-// that others who send in between do not wait for all. One that gets no answer delays nobody.
-func TestBulkScriptAbreast(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var under atomic.Int64
-		n := &bulkNode{answer: func(keys []string) (any, error) {
-			if n := under.Add(1); n > 4 {
-				t.Errorf("requests under way = %d, want 4 or fewer", n)
+			return number(keys)
+		}, []error{nil, strategy.ErrRefused, nil}, 4},
+		// A cluster refuses a script over several slots: then each lock gets its own request, and one that cannot be
+		// renewed does not keep the others from it.
+		"several slots": {100, func(keys []string) (any, error) {
+			switch {
+			case len(keys) > 1:
+				return nil, refusal(strategy.ErrRefused, "CROSSSLOT Keys in request don't hash to the same slot")
+			case keys[0] == "k1":
+				return nil, unreachable()
 			}
-			defer under.Add(-1)
-			time.Sleep(ms)
-			if keys[0] == "k0" {
-				time.Sleep(time.Second)
-				return nil, lockstest.Unknown()
-			}
-			return int64(len(keys)), nil
-		}}
-		b := bulkOf(n, 10)
-		start := time.Now()
-		var last atomic.Int64
-		b.ExtendAll(bg, bulkClaims(200), func(i int, _ driver.Grant, err error) {
-			if i < 10 {
-				is(t, "without an answer", err, strategy.ErrUnknown)
-			} else {
-				is(t, "extended", err)
-				last.Store(int64(time.Since(start)))
-			}
-		})
-		equal(t, "the last of the others", time.Duration(last.Load()), 7*ms)
-	})
-}
-
-// Locks of several TTLs ride together, each with its own. That all are extended is said by
-// their number.
-func TestBulkScriptOfSeveralTTLs(t *testing.T) {
-	t.Parallel()
-	n := &bulkNode{answer: func(keys []string) (any, error) { return int64(len(keys)), nil }}
-	cs := bulkClaims(3)
-	cs[1].TTL = 2 * time.Second
-	for _, err := range extendAll(t, bulkOf(n, 100), cs) {
-		is(t, "extended", err)
-	}
-	equal(t, "requests", len(n.asked), 1)
-	equal(t, "arguments", fmt.Sprint(n.args), "[t0 t1 t2 1000 2000 1000]")
-}
-
-// One key that the user may not touch any more does not keep the others from being renewed.
-func TestBulkScriptForbidsOneKey(t *testing.T) {
-	t.Parallel()
-	noPerm := &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New("NOPERM No permissions to access a key")}
-	n := &bulkNode{answer: func(keys []string) (any, error) {
-		if slices.Contains(keys, "k1") {
-			return nil, noPerm
-		}
-		return int64(len(keys)), nil
-	}}
-	for i, err := range extendAll(t, bulkOf(n, 10), bulkClaims(3)) {
-		if want := i == 1; errors.Is(err, strategy.ErrRefused) != want || err != nil != want {
-			t.Errorf("claim %d = %v, want a refusal: %t", i, err, want)
-		}
-	}
-}
-
-// A cluster refuses a script over several slots: then each lock gets its own request,
-// and one that cannot be renewed does not keep the others from it.
-func TestBulkScriptOnACluster(t *testing.T) {
-	t.Parallel()
-	words := "CROSSSLOT Keys in request don't hash to the same slot"
-	n := &bulkNode{answer: func(keys []string) (any, error) {
-		switch {
-		case len(keys) > 1:
-			return nil, &strategy.ServerError{Node: "n", Kind: strategy.ErrRefused, Err: errors.New(words)}
-		case keys[0] == "k1":
-			return nil, unreachable()
-		}
-		return []any{int64(1)}, nil
-	}}
-	for i, err := range extendAll(t, bulkOf(n, 100), bulkClaims(3)) {
-		if i == 1 {
-			is(t, "the one whose node is down", err, strategy.ErrUnsent)
-		} else {
-			is(t, "the others", err)
-		}
-	}
-	equal(t, "requests", len(n.asked), 4)
-}
-
-// They are not one after the other: the last of many would come too late. Nor are all of them under way
-// at once.
-func TestBulkScriptOnAClusterSideBySide(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var under atomic.Int64
-		b := bulkOf(&bulkNode{answer: func(keys []string) (any, error) {
-			if len(keys) > 1 {
-				return nil, refusal(strategy.ErrRefused, "CROSSSLOT")
-			}
-			if n := under.Add(1); n > 32 {
-				t.Errorf("requests under way = %d, want 32 or fewer", n)
-			}
-			defer under.Add(-1)
-			time.Sleep(ms)
 			return []any{int64(1)}, nil
-		}}, 100)
-		start := time.Now()
-		for _, err := range extendAll(t, b, bulkClaims(40)) {
-			is(t, "each", err)
+		}, []error{nil, strategy.ErrUnsent, nil}, 4},
+		"no answer":     {100, odd(nil), unknown, 1},
+		"too little":    {100, odd(int64(2)), unknown, 1},
+		"a text":        {100, odd([]byte("OK")), unknown, 1},
+		"an empty list": {100, odd([]any{}), unknown, 1},
+		"too many":      {100, odd([]any{int64(1), int64(1), int64(1), int64(1)}), unknown, 1},
+	} {
+		n := &bulkNode{answer: c.answer}
+		for i, err := range extendAll(t, bulkOf(n, c.most), bulkClaims(3)) {
+			if c.want[i] == nil {
+				is(t, what, err)
+			} else {
+				is(t, what, err, c.want[i])
+			}
 		}
-		since(t, "40 renewals of 1 ms each", start, 2*ms)
-	})
+		equal(t, "requests: "+what, len(n.asked), c.requests)
+		for i, keys := range n.asked {
+			last := keys[len(keys)-1]
+			if want := fmt.Sprint("k", 100-n.dues[i].Unix()); last != want {
+				t.Errorf("%s: due of %v is that of %s, want the earliest, of %s", what, keys, want, last)
+			}
+		}
+	}
+	// Locks of several TTLs ride together, each with its own.
+	n, cs := &bulkNode{answer: number}, bulkClaims(3)
+	extendAll(t, bulkOf(n, 100), cs)
+	cs[1].TTL = 2 * time.Second
+	extendAll(t, bulkOf(n, 100), cs)
+	equal(t, "arguments", fmt.Sprint(n.args), "[t0 t1 t2 1000 t0 t1 t2 1000 2000 1000]")
+	equal(t, "answers for no locks", len(extendAll(t, bulkOf(n, 2), nil)), 0)
+	equal(t, "requests", len(n.asked), 2)
+}
+
+// Some requests are under way at a time, so that nobody waits for the next; and not all, so that others who send in between do not
+// wait for all. One that gets no answer delays nobody.
+func TestBulkScriptSideBySide(t *testing.T) {
+	for what, c := range map[string]struct {
+		apart bool // of a cluster that wants each lock by itself
+		most  int  // requests at a time
+	}{"some in each": {false, 4}, "each by itself": {true, 32}} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var under, last atomic.Int64
+				n := &bulkNode{answer: func(keys []string) (any, error) {
+					if c.apart && len(keys) > 1 {
+						return nil, refusal(strategy.ErrRefused, "CROSSSLOT")
+					}
+					if n := under.Add(1); n > int64(c.most) {
+						t.Errorf("requests under way = %d, want %d or fewer", n, c.most)
+					}
+					defer under.Add(-1)
+					time.Sleep(ms)
+					if keys[0] == "k0" {
+						time.Sleep(time.Second)
+						return nil, lockstest.Unknown()
+					}
+					return int64(len(keys)), nil
+				}}
+				each, start := 10, time.Now()
+				if c.apart {
+					each = 200
+				}
+				bulkOf(n, each).ExtendAll(bg, bulkClaims(200), func(i int, _ driver.Grant, err error) {
+					if i == 0 || i < 10 && !c.apart {
+						is(t, "without an answer", err, strategy.ErrUnknown)
+					} else {
+						is(t, "extended", err)
+						last.Store(int64(time.Since(start)))
+					}
+				})
+				equal(t, "the last of the others", time.Duration(last.Load()), 7*ms)
+			})
+		})
+	}
 }
 
 // TestBulkScriptOfOne: Extend returns what the server says of its one lock. A cluster's refusal of one
@@ -247,15 +213,4 @@ func TestBulkScriptOfOne(t *testing.T) {
 	equal(t, "SeveralSlots", rediskit.SeveralSlots(crossSlot), true)
 	equal(t, "another refusal is of several slots", rediskit.SeveralSlots(refusal(strategy.ErrRefused, "MOVED")), false)
 	equal(t, "an unknown outcome is of several slots", rediskit.SeveralSlots(refusal(strategy.ErrUnknown, "CROSSSLOT")), false)
-}
-
-// A reply that no such script gives is no renewal.
-func TestBulkScriptOddAnswers(t *testing.T) {
-	t.Parallel()
-	for _, reply := range []any{nil, int64(1), []byte("OK"), []any{}, []any{int64(1), int64(1), int64(1)}} {
-		n := &bulkNode{answer: func([]string) (any, error) { return reply, nil }}
-		for _, err := range extendAll(t, bulkOf(n, 100), bulkClaims(2)) {
-			is(t, fmt.Sprintf("reply %v", reply), err, strategy.ErrUnknown)
-		}
-	}
 }

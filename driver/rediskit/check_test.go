@@ -230,7 +230,6 @@ func TestCheckLock(t *testing.T) {
 	})
 }
 
-// TestCheckClaim: a check keeps a fence for as long as a lock would.
 // scriptedOn is a protocol of scripts on a node that answers what a test says.
 type scriptedOn struct {
 	scripted
@@ -281,6 +280,7 @@ func TestCheckScripted(t *testing.T) {
 	}
 }
 
+// TestCheckClaim: a check keeps a fence for as long as a lock would.
 func TestCheckClaim(t *testing.T) {
 	t.Parallel()
 	key := func(name string) string { return name }

@@ -240,10 +240,6 @@ func editionOf(version string) string {
 	return product + "-" + major + "." + minor
 }
 
-func refusedWith(kind error, words string) error {
-	return &strategy.ServerError{Node: "n", Kind: kind, Err: errors.New(words)}
-}
-
 // TestNoScript: only a refusal says for sure that the server does not have the script.
 func TestNoScript(t *testing.T) {
 	t.Parallel()
@@ -252,9 +248,9 @@ func TestNoScript(t *testing.T) {
 		want bool
 	}{
 		{nil, false},
-		{refusedWith(strategy.ErrRefused, "NOSCRIPT No matching script."), true},
-		{refusedWith(strategy.ErrRefused, "ERR NOSCRIPT "), false},
-		{refusedWith(strategy.ErrUnknown, "NOSCRIPT No matching script."), false}, // who knows what else happened
+		{refusal(strategy.ErrRefused, "NOSCRIPT No matching script."), true},
+		{refusal(strategy.ErrRefused, "ERR NOSCRIPT "), false},
+		{refusal(strategy.ErrUnknown, "NOSCRIPT No matching script."), false}, // who knows what else happened
 		{&strategy.ServerError{Kind: strategy.ErrRefused}, false},
 		{errors.New("NOSCRIPT "), false},
 	} {
