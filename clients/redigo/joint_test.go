@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,28 +245,6 @@ func TestJointCommand(t *testing.T) {
 		}
 		if want := []string{fmt.Sprint(2 * mostJoined), fmt.Sprint(2 * mostJoined), "2"}; !slices.Equal(sizes, want) {
 			t.Errorf("commands of %v keys, want %v", sizes, want)
-		}
-	})
-	bubbled(t, "several", func(t *testing.T) { // commands in a batch, others in between, and more than are made up at a time
-		s := newStage(t, telling)
-		open := s.shut("gate")
-		var crew []*teller
-		var echoes []<-chan error
-		kind := func(i int) string {
-			if i%6 == 5 {
-				return fmt.Sprint("s", 10+i)
-			}
-			return fmt.Sprint("s", i*i%7)
-		}
-		for i := range 18 {
-			crew = append(crew, s.ask(t.Context(), i, kind(i), "own"))
-			echoes = append(echoes, begin(s.n, t.Context(), soon(), "ECHO", fmt.Sprint("e", i)))
-			synctest.Wait()
-		}
-		open()
-		for i := range crew {
-			crew[i].gets(kind(i), "own")
-			wantReply(t, echoes[i], fmt.Sprint("e", i))
 		}
 	})
 }
@@ -610,33 +587,13 @@ func TestConnectionLostInAJointCommand(t *testing.T) {
 	})
 }
 
-// A mob is many callers who come and leave as they like.
-type mob struct {
-	n                        *node
-	answered, unsent, unsure atomic.Int64
-	sure                     sync.Map // what became of each: nil, or ErrUnsent
-}
-
-// run has each call check that its answer is its own.
-func (m *mob) run(t *testing.T, calls int) {
-	var wg sync.WaitGroup
-	for c := range 64 {
-		wg.Go(func() {
-			for i := range calls {
-				ctx, cancel := t.Context(), func() {}
-				if rand.N(2) == 0 {
-					ctx, cancel = context.WithTimeout(ctx, rand.N(2*time.Millisecond))
-				}
-				m.call(t, ctx, c*calls+i)
-				cancel()
-			}
-		})
+// anyCall makes a call of a random kind, which may leave, and returns what it asked for and its outcome: nil if the answer is its own.
+func anyCall(ctx context.Context, n *node, who int) (wanted string, err error) {
+	if rand.N(2) == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, rand.N(2*time.Millisecond))
+		defer cancel()
 	}
-	wg.Wait()
-	t.Logf("%d answered, %d unsent, %d unknown", m.answered.Load(), m.unsent.Load(), m.unsure.Load())
-}
-
-func (m *mob) call(t *testing.T, ctx context.Context, who int) {
 	script, shared, own := tell, fmt.Sprint("s", rand.N(2)), "own"
 	if rand.N(4) == 0 {
 		script = other
@@ -644,29 +601,21 @@ func (m *mob) call(t *testing.T, ctx context.Context, who int) {
 	if rand.N(16) == 0 {
 		own = []string{"refuse", "nil", "array"}[rand.N(3)]
 	}
-	wanted := told(who, shared, own)
+	wanted = told(who, shared, own)
 	answers := map[string]string{"own": wanted, "nil": "%!s(<nil>)", "array": fmt.Sprintf("[a%d %%!s(int64=7)]", who)}
 	var reply any
-	var err error
-	if rand.N(8) == 0 {
-		own = "own"
-		wanted = told(who, shared, own)
-		answers[own] = wanted
-		reply, err = m.n.Do(ctx, soon(), "ECHO", wanted)
+	if own == "own" && rand.N(8) == 0 {
+		reply, err = n.Do(ctx, soon(), "ECHO", wanted)
 	} else {
-		reply, err = m.n.Eval(ctx, soon(), script, tellKeys(who), shared, 5, own, who)
+		reply, err = n.Eval(ctx, soon(), script, tellKeys(who), shared, 5, own, who)
 	}
 	switch {
-	case errors.Is(err, strategy.ErrUnsent):
-		m.unsent.Add(1)
-		m.sure.Store(wanted, err)
-	case errors.Is(err, strategy.ErrUnknown):
-		m.unsure.Add(1)
-	case err == nil && fmt.Sprintf("%s", reply) == answers[own], own == "refuse" && errors.Is(err, strategy.ErrRefused):
-		m.answered.Add(1)
-	default:
-		t.Errorf("caller %d, who asked for %q, = %q, %v", who, wanted, reply, err)
+	case own == "refuse" && errors.Is(err, strategy.ErrRefused):
+		return wanted, nil
+	case err == nil && fmt.Sprintf("%s", reply) != answers[own]:
+		return wanted, fmt.Errorf("reply %q", reply)
 	}
+	return wanted, err
 }
 
 // Callers that come and go mix nothing up, and what they hear is true, though the server hangs up now and then, before or
@@ -696,9 +645,24 @@ func TestJointChaos(t *testing.T) {
 		}
 		telling(c, cmd)
 	})
-	m := mob{n: newNode(t, poolOf(f))}
-	m.run(t, 100)
-	m.n.Close()
+	n := newNode(t, poolOf(f))
+	var unsent sync.Map // what was not sent, and why
+	var all sync.WaitGroup
+	for c := range 64 {
+		all.Go(func() {
+			for i := range 100 {
+				wanted, err := anyCall(t.Context(), n, 100*c+i)
+				switch {
+				case errors.Is(err, strategy.ErrUnsent):
+					unsent.Store(wanted, err)
+				case err != nil && !errors.Is(err, strategy.ErrUnknown):
+					t.Errorf("caller %d, who asked for %q: %v", 100*c+i, wanted, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	n.Close()
 	f.Cut()
 	mu.Lock()
 	defer mu.Unlock()
@@ -709,7 +673,7 @@ func TestJointChaos(t *testing.T) {
 		if times > 1 {
 			t.Errorf("%q was done %d times", what, times)
 		}
-		if err, ok := m.sure.Load(what); ok {
+		if err, ok := unsent.Load(what); ok {
 			t.Errorf("%q was done, and its caller told %v", what, err)
 		}
 	}

@@ -252,26 +252,6 @@ func TestPassingRefusalFailsTheDialOnly(t *testing.T) {
 	}
 }
 
-// A reply that belongs to nobody would shift every later one to the wrong caller.
-func TestUnexpectedReplyBelongsToNobody(t *testing.T) {
-	t.Parallel()
-	left, unsent, later := &op{}, &op{}, &op{}
-	left.progress.Store(dropped)
-	later.progress.Store(sent)
-	w := &wire{}
-	w.flight.push(left, unsent, later)
-	if w.deliver("x", nil, time.Now()) {
-		t.Error("deliver before the first op was sent = true, want false")
-	}
-	unsent.progress.Store(dropped) // its caller leaves; the writer goes on
-	if !w.deliver("x", nil, time.Now()) || later.reply != "x" {
-		t.Errorf("deliver gave %v to the op that was sent, want x", later.reply)
-	}
-	if w.deliver("y", nil, time.Now()) {
-		t.Error("deliver with nothing in flight = true, want false")
-	}
-}
-
 // A reply that nobody has asked for ends the pipe's connection, and the error has it.
 func TestUnaskedReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -458,28 +438,6 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// The time of a writer that gathers may be over before it runs again, which says nothing of the connection.
-func TestCheckSparesAWriterThatGathers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		for _, gathering := range []bool{true, false} {
-			n, _ := nodeOn(t, (*nodetest.Conn).Plain)
-			echo(t, n, "warm")
-			var w *wire
-			locked(n, func(p *pipe) {
-				w = p.wire
-				w.writer, w.writerDue, w.gathering = &op{}, time.Now().Add(-time.Second), gathering
-			})
-			n.pipe.check()
-			locked(n, func(*pipe) {
-				if w.closed == gathering {
-					t.Errorf("gathering %v: check gives the connection up: %v, want %v", gathering, w.closed, !gathering)
-				}
-				w.written()
-			})
-		}
-	})
-}
-
 // A writer whose time is over when it has waited for others sends nothing.
 func TestWriterWhoseTimeIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -634,32 +592,6 @@ func TestScriptIsNotSentForACallerWhoseContextEnded(t *testing.T) {
 		_, err := n.Eval(ctx, soon(), release, []string{"k"}, "tok")
 		want(t, "Eval", err, strategy.ErrUnsent, context.Canceled)
 		wantSeen(t, f, "1 EVALSHA "+release.Hash()+" 1 k tok")
-	})
-}
-
-// An op is used again for another command, and has nothing of the last one's.
-func TestOpForgetsItsLastCommand(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n, f := nodeOn(t, (*nodetest.Conn).Plain)
-		s := driver.NewScript("", "return 1")
-		var seen []string
-		for _, e := range []struct {
-			keys []string
-			args []any
-			sent string
-		}{
-			{[]string{"a", "b", "c"}, []any{"x", []byte("y"), 1}, "3 a b c x y 1"},
-			{[]string{"a", "b", "c"}, []any{"z"}, "3 a b c z"},
-			{[]string{"a", "x"}, nil, "2 a x"},
-			{[]string{"a", "x", "c", "y"}, []any{int64(2), "b"}, "4 a x c y 2 b"},
-			{[]string{"a"}, []any{"x"}, "1 a x"},
-		} {
-			if _, err := n.Eval(t.Context(), soon(), s, e.keys, e.args...); err != nil {
-				t.Fatal(err)
-			}
-			seen = append(seen, "1 EVALSHA "+s.Hash()+" "+e.sent)
-		}
-		wantSeen(t, f, seen...)
 	})
 }
 
