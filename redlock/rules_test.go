@@ -17,7 +17,6 @@ import (
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/internal/contract"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
-	"github.com/lockstrategies/locks/internal/token"
 	"github.com/lockstrategies/locks/strategy"
 )
 
@@ -388,14 +387,6 @@ func TestPartial(t *testing.T) {
 	})
 }
 
-// TestNothingLeft: an extension that finds no token anywhere leaves nothing to undo.
-func TestNothingLeft(t *testing.T) {
-	p := saying(1, func(int, string, []any) (any, error) { return nil, nil })
-	if g, err := p.Extend(t.Context(), aClaim()); !errors.Is(err, strategy.ErrLost) || g.Partial {
-		t.Errorf("Extend() = %+v, %v, want a loss, and nothing left", g, err)
-	}
-}
-
 // TestTooEarly: a token that is not there may still arrive, if the request for it was not answered and the node
 // keeps no order.
 func TestTooEarly(t *testing.T) {
@@ -524,17 +515,22 @@ func TestCheck(t *testing.T) {
 		at   string // which step fails
 		err  error
 		want error
+		vote any // the answer to check.lua; nil: it votes
+		own  []Option
 	}{
-		{"", nil, nil},
-		{"default", failed(strategy.ErrUnsent), strategy.ErrUnsent},
-		{"cluster", failed(strategy.ErrUnsent), strategy.ErrUnsent},
-		{"cluster", failed(strategy.ErrRefused), nil},
-		{"cluster", nil, errCluster}, // it belongs to one
-		{"LOAD", failed(strategy.ErrUnsent), strategy.ErrUnsent},
-		{"rights", failed(strategy.ErrUnsent), strategy.ErrUnsent},
-		{"inspect", failed(strategy.ErrUnsent), strategy.ErrUnsent},
-		{"check", failed(strategy.ErrUnsent), strategy.ErrUnsent},
-		{"subscribe", failed(strategy.ErrUnsent), strategy.ErrUnsent},
+		{"", nil, nil, nil, nil},
+		{"default", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"cluster", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"cluster", failed(strategy.ErrRefused), nil, nil, nil},
+		{"cluster", nil, errCluster, nil, nil}, // it belongs to one
+		{"LOAD", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"rights", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"inspect", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"check", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"subscribe", failed(strategy.ErrUnsent), strategy.ErrUnsent, nil, nil},
+		{"", nil, strategy.ErrRefused, []any{[]byte("guard"), []byte("empty"), int64(3000), int64(5000)}, nil},
+		{"", nil, strategy.ErrUnknown, int64(2), nil},
+		{"", nil, nil, int64(2), []Option{WithoutGuard()}}, // it is not asked
 	} {
 		loaded := 0
 		p := saying(1, func(_ int, script string, args []any) (any, error) {
@@ -544,8 +540,11 @@ func TestCheck(t *testing.T) {
 			if script == c.at {
 				return nil, c.err
 			}
+			if script == "check" && c.vote != nil {
+				return c.vote, nil
+			}
 			return map[string]any{"rights": []any{}, "check": int64(1)}[script], nil
-		})
+		}, c.own...)
 		p.nodes[0].(*says).info = func(section string) (any, error) {
 			if section == "LOAD" {
 				loaded++
@@ -562,7 +561,7 @@ func TestCheck(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), "n1: ") {
 			t.Errorf("Check() where %q fails = %v, want the node's name", c.at, err)
 		}
-		if want := 10; c.at == "" && loaded != want {
+		if want := 10; c.at == "" && c.want == nil && loaded != want {
 			t.Errorf("Check() loads %d scripts, want %d: all of redlock's, and its own", loaded, want)
 		}
 	}
@@ -652,27 +651,6 @@ func TestRightsNeeded(t *testing.T) {
 		}
 		if got := strings.Join(all, "; "); got != c.want {
 			t.Errorf("rights() with %d options are %s, want %s", len(c.own), got, c.want)
-		}
-	}
-}
-
-// TestCheckVote: what a node's answer to check.lua means; without the guard it is not asked.
-func TestCheckVote(t *testing.T) {
-	for _, c := range []struct {
-		reply any
-		err   error
-		own   []Option
-		want  error
-	}{
-		{int64(1), nil, nil, nil},
-		{nil, failed(strategy.ErrUnsent), nil, strategy.ErrUnsent},
-		{[]any{[]byte("guard"), []byte("empty"), int64(3000), int64(5000)}, nil, nil, strategy.ErrRefused},
-		{int64(2), nil, nil, strategy.ErrUnknown},
-		{int64(2), nil, []Option{WithoutGuard()}, nil},
-	} {
-		p := saying(1, func(int, string, []any) (any, error) { return c.reply, c.err }, c.own...)
-		if err := p.checkVote(t.Context(), time.Now().Add(time.Minute), p.nodes[0], time.Second); !errors.Is(err, c.want) {
-			t.Errorf("checkVote() of %v, %v = %v, want %v", c.reply, c.err, err, c.want)
 		}
 	}
 }
@@ -989,30 +967,6 @@ func TestTwinEndsRound(t *testing.T) {
 	}
 }
 
-// TestPace: the pace is how long it took until a quorum of nodes had said yes or held.
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const held, fails = 'h', 'f'
-		for nodes, want := range map[string]time.Duration{"yyy": 20, "yhh": 20, "yfh": 30, "yff": 0} { // each answers 10 ms after the last
-			p := saying(3, func(i int, _ string, _ []any) (any, error) {
-				time.Sleep(time.Duration(i+1) * 10 * time.Millisecond)
-				switch nodes[i] {
-				case held:
-					return []any{[]byte("x"), int64(5000), int64(0)}, nil
-				case fails:
-					return nil, failed(strategy.ErrUnsent)
-				}
-				return int64(1), nil
-			})
-			p.Acquire(t.Context(), aClaim()) //nolint:errcheck // it may fail
-			p.Close()
-			if got := time.Duration(p.pace.Load()); got != want*time.Millisecond {
-				t.Errorf("the pace where the nodes answer %s is %v, want %d ms", nodes, got, want)
-			}
-		}
-	})
-}
-
 // TestHeldUntil: when a quorum will be free, and for how long a quorum keeps a token, to the millisecond.
 func TestHeldUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1120,19 +1074,6 @@ func TestOfCluster(t *testing.T) {
 		if errors.Is(err, errCluster) != want || !errors.Is(err, strategy.ErrRefused) || !strings.Contains(err.Error(), words) {
 			t.Errorf("ofCluster(%s) = %v, want a refusal with these words that is of a cluster: %t", words, err, want)
 		}
-	}
-}
-
-// TestUnannounced: waiters poll next to a holder whose token does not promise to publish its release.
-func TestUnannounced(t *testing.T) {
-	for announced, want := range map[bool]bool{true: false, false: true} {
-		held := &strategy.HeldError{Holder: token.New("", announced)}
-		if g, _ := saying(1, nil).giveBack(t.Context(), aClaim(), newVotes(1, absent), held); g.Silent != want || unannounced(held) != want {
-			t.Errorf("a token that promises %t is silent: %t, want %t", announced, g.Silent, want)
-		}
-	}
-	if !unannounced(&strategy.HeldError{Holder: "foreign"}) || unannounced(failed(strategy.ErrUnsent)) || unannounced(nil) {
-		t.Error("unannounced() is not of foreign holders alone")
 	}
 }
 

@@ -650,26 +650,6 @@ func TestUndoEnds(t *testing.T) {
 	})
 }
 
-// TestLongOutage: a server that has been down for longer than the TTL has nothing to release, however often the lock was
-// extended meanwhile.
-func TestLongOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		fakes, nodes := newFakes(3)
-		p := redlock.On(nodes)
-		c := granted(t, p, "a")
-		fakes[0].down = true
-		for range 5 {
-			time.Sleep(c.TTL / 3)
-			_, err := p.Extend(t.Context(), soon(c))
-			is(t, "Extend()", err)
-			synctest.Wait()
-		}
-		if out, err := p.Release(t.Context(), soon(c)); err != nil || out.Partial {
-			t.Errorf("Release() = %+v, %v, want that nothing is left", out, err)
-		}
-	})
-}
-
 // TestReleaseLapses: a lock whose time ends while servers do not answer its release is lost, and no unknown outcome.
 func TestReleaseLapses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -681,29 +661,6 @@ func TestReleaseLapses(t *testing.T) {
 		_, err := p.Release(t.Context(), soon(c))
 		is(t, "Release()", err, strategy.ErrLost)
 		isNot(t, "Release()", err, strategy.ErrUnknown)
-	})
-}
-
-// TestAdoptUnreachable: an adoption that finds no quorum is undone where it was made, and says that nobody knows what is left.
-func TestAdoptUnreachable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		fakes, nodes := newFakes(3)
-		p := redlock.On(nodes)
-		fakes[2].before = late("", time.Millisecond) // its answer makes a quorum that does not have the lock
-		fakes[1].down = true
-		_, err := p.Adopt(t.Context(), claim("b"), "a")
-		is(t, "Adopt() of a lock that is free", err, strategy.ErrLost)
-		isNot(t, "Adopt() of a lock that is free", err, strategy.ErrNoQuorum)
-		synctest.Wait()
-		fakes[1].set(func(f *fake) { f.down = false })
-		fakes[2].set(func(f *fake) { f.before = nil })
-
-		granted(t, p, "a")
-		fakes[0].down, fakes[1].down = true, true
-		_, err = p.Adopt(t.Context(), claim("b"), "a")
-		is(t, "Adopt()", err, strategy.ErrNoQuorum, strategy.ErrUnknown)
-		isNot(t, "Adopt()", err, strategy.ErrLost)
-		have(t, "after an adoption that failed", "", fakes[2])
 	})
 }
 
@@ -729,38 +686,6 @@ func TestLostExtension(t *testing.T) {
 		is(t, "Release()", err)
 		have(t, "after the release", "", fakes[0])
 	})
-}
-
-// TestCallerGoes: a caller who has gone leaves no vote behind, whichever round it was in. Requests that have not left are not
-// sent.
-func TestCallerGoes(t *testing.T) {
-	for _, c := range []struct {
-		answer time.Duration // after which two of the servers vote
-		after  time.Duration // the caller goes
-	}{
-		{3 * time.Millisecond, 2 * time.Millisecond},
-		{time.Millisecond, 1500 * time.Microsecond}, // while the fence is written back
-	} {
-		t.Run(fmt.Sprint(c.after), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				fakes, nodes := newFakes(3)
-				for i, f := range fakes {
-					f.fenced, f.before = true, late("", c.answer)
-					if i == 0 {
-						f.before = late("", time.Millisecond)
-					}
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(c.after, cancel)
-				_, err := redlock.On(nodes, redlock.WithFences()).Acquire(ctx, claim("a"))
-				is(t, "Acquire()", err, strategy.ErrNoQuorum)
-				have(t, "after an attempt that was called off", "", fakes...)
-				if !slices.Contains(fakes[0].did(), "acquire") {
-					t.Error("the quickest server has not voted, want that it has to give its vote back")
-				}
-			})
-		})
-	}
 }
 
 // TestLateVotes: what a server that was silent grants late is undone, however the attempt or the lease ended.
