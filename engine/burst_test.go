@@ -166,24 +166,30 @@ func fails(n int) lockstest.Fault {
 	})
 }
 
-// Of many callers that want permits at the same moment, each has a refusal for itself.
-func TestRefusalInABurst(t *testing.T) {
+// A caller that asks for a permit asks for all that stand behind it. So many callers cost few
+// requests, and few times the way to the server.
+func TestPermitsForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newShares(2)
-		p.then(slow(100*ms, 0))
-		s := open(t, p, strategy.Options{})
-		var all []*waiter
-		for i := range 40 {
-			all = append(all, waitShare(bg, s, maxShare-2*(i/20)))
+		var m lockstest.Memory
+		r := record(&m)
+		s, err := m.Semaphore(10_000, strategy.Options{})
+		is(t, "Semaphore", err)
+		r.then(only(lockstest.OpAcquire, slow(10*ms, 0)))
+		start := time.Now()
+		waiters := callers(t, s, 1000)
+		tokens, fences := map[string]bool{}, map[uint64]bool{}
+		for _, w := range waiters {
+			l := w.got(t)
+			tokens[l.Token()], fences[fenceOf(l)] = true, true
 		}
-		for i, w := range all {
-			if i < 20 {
-				<-w.done
-				is(t, "Acquire of three of two permits", w.err, strategy.ErrRefused)
-			} else {
-				release(t, w.got(t))
-			}
+		since(t, "they waited", start, 170*ms) // the first, and sixteen times 64
+		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 17)
+		equal(t, "tokens", len(tokens), 1000)
+		equal(t, "fences", len(fences), 1000)
+		for _, w := range waiters {
+			release(t, w.lease)
 		}
-		leftovers(t, p.server)
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
 	})
 }

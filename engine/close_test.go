@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,36 +173,5 @@ func TestCloseTwice(t *testing.T) {
 		is(t, "later Close", s.Close())
 		<-w.done
 		is(t, "Acquire", w.err, strategy.ErrClosed)
-	})
-}
-
-// Everything at once, and Close in the middle: all calls return, and no goroutine is left when it does.
-func TestCloseInTheMiddle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		for i := range 30 {
-			_, r, s := served(t, strategy.Options{TTL: 100 * ms})
-			r.then(slow(ms, ms))
-			var all sync.WaitGroup
-			for j := range 20 {
-				all.Go(func() {
-					err := error(nil)
-					for !errors.Is(err, strategy.ErrClosed) {
-						is(t, "Do", err)
-						err = strategy.Do(bg, s.NewLock(name), func(ctx context.Context, _ strategy.Lease) error {
-							select {
-							case <-ctx.Done():
-							case <-time.After(time.Duration(j) * 10 * ms):
-							}
-							return nil
-						})
-					}
-				})
-			}
-			time.Sleep(time.Duration(i*37) * ms)
-			is(t, "Close", s.Close())
-			all.Wait()
-			time.Sleep(time.Second)
-			equal(t, "entries scheduled", engine.Scheduled(s), 0)
-		}
 	})
 }

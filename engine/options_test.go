@@ -59,6 +59,7 @@ func TestOptionsRefused(t *testing.T) {
 	}
 	_, err := open(t, &m, strategy.Options{Key: func(string) string { return "" }}).NewLock("n").TryAcquire(bg)
 	says(t, "TryAcquire with an empty key", err, "Options.Key")
+	release(t, takeAs(t, open(t, &m, strategy.Options{}), strings.Repeat("x", contract.MaxNameLen)))
 	for _, w := range []strategy.Wait{strategy.WaitBest, strategy.WaitPoll} {
 		s, err := engine.New(bare(&m), strategy.Options{Wait: w})
 		is(t, fmt.Sprintf("New(Wait: %v)", w), err)

@@ -3,7 +3,6 @@ package engine_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,83 +142,6 @@ func TestRenewalsAfterARestartAreSpread(t *testing.T) {
 		between(t, "requests", requests, 1, row.requests)
 		for _, lease := range leases {
 			release(t, lease)
-		}
-	})
-}
-
-// demoted is the way of one process to a server that turns into a replica: nothing is heard of it there any more, and a probe
-// finds that out.
-type demoted struct {
-	*lockstest.Memory
-	probes atomic.Int32
-
-	mu       sync.Mutex
-	silent   bool
-	watchers []func(driver.Notification)
-}
-
-func (p *demoted) Watch(ctx context.Context, c driver.Claim, fn func(driver.Notification)) (func(), error) {
-	p.mu.Lock()
-	p.watchers = append(p.watchers, fn)
-	p.mu.Unlock()
-	return p.Memory.Watch(ctx, c, func(n driver.Notification) {
-		p.mu.Lock()
-		silent := p.silent
-		p.mu.Unlock()
-		if !silent {
-			fn(n)
-		}
-	})
-}
-
-// demote makes the server a replica, which forgets its subscriptions.
-func (p *demoted) demote() {
-	p.mu.Lock()
-	p.silent = true
-	p.mu.Unlock()
-	p.BreakWatches()
-}
-
-func (p *demoted) Probe(context.Context, time.Time) uint64 {
-	p.probes.Add(1)
-	p.mu.Lock()
-	var end []func(driver.Notification)
-	if p.silent {
-		p.silent, end, p.watchers = false, p.watchers, nil
-	}
-	p.mu.Unlock()
-	for _, fn := range end {
-		fn(driver.Notification{})
-	}
-	return 0
-}
-
-// A server becomes a replica while a waiter listens to it and sleeps until the holder's TTL ends. Within a second the waiter
-// asks the new primary, and listens there.
-func TestWaiterLeavesAReplica(t *testing.T) {
-	ways := map[string]strategy.Wait{"queue": strategy.WaitQueue, "notification": strategy.WaitNotification}
-	bubbles(t, ways, func(t *testing.T, way strategy.Wait) {
-		for phase := time.Duration(0); phase < time.Second; phase += 90 * ms {
-			p := &demoted{Memory: &lockstest.Memory{}}
-			a, b := open(t, p.Memory, strategy.Options{Wait: way}), open(t, p, strategy.Options{Wait: way})
-			holder := take(t, a)
-			w := wait(bg, b)
-			time.Sleep(3*time.Second + phase)
-			between(t, "probes in 3 to 4 seconds of waiting", p.probes.Load(), 3, 6)
-			began := time.Now()
-			p.demote()
-			release(t, holder)
-			lease := w.got(t)
-			between(t, "served after the server became a replica", w.at.Sub(began), 0, time.Second)
-			again := wait(bg, a) // in the queue, or listening, where the waiter listens now
-			time.Sleep(ms)
-			release(t, lease)
-			release(t, again.got(t))
-
-			time.Sleep(2 * time.Second)
-			n := p.probes.Load()
-			time.Sleep(time.Minute)
-			equal(t, "probes while nobody waits", p.probes.Load(), n)
 		}
 	})
 }

@@ -291,37 +291,6 @@ func TestEntryIsInherited(t *testing.T) {
 	}
 }
 
-// After Close nobody waits, nothing is in the queue, and nobody listens, though
-// another still holds the lock.
-func TestCloseWhileQueued(t *testing.T) {
-	for what, handed := range map[string]int{"queued": -1, "granted": 0, "handed over": 1} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := enact(t, &wire{}, strategy.Options{}, 4)
-				held, waiters := s.holder, s.ws
-				for range handed + 1 {
-					release(t, held)
-					held, waiters = waiters[0].got(t), waiters[1:]
-				}
-				is(t, "Close", s.b.Close())
-				for _, w := range waiters {
-					<-w.done
-					is(t, "Acquire", w.err, strategy.ErrClosed)
-				}
-				left, _ := s.Leftovers(bg, key)
-				equal(t, "left at the server but the lock", len(left), 1)
-				if err := held.Release(bg); handed < 0 {
-					is(t, "Release", err)
-				} else {
-					is(t, "Release after Close", err, strategy.ErrClosed)
-				}
-				time.Sleep(ttl)
-				leftovers(t, &s.Memory)
-			})
-		})
-	}
-}
-
 // A release that passes the lock on may fail in every way: the next gets the lock all the
 // same, and nothing is left.
 func TestPassFails(t *testing.T) {
