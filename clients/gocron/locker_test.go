@@ -208,47 +208,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// broken is a Strategy, its only lock and its only lease, which cannot be kept alive.
-type broken struct {
-	strategy.Strategy
-	strategy.Lock
-	strategy.Lease
-	released int
-}
-
-var errBroken = errors.New("broken")
-
-func (b *broken) With(func(*strategy.Options)) (strategy.Strategy, error) { return b, nil }
-func (b *broken) NewLock(string) strategy.Lock                            { return b }
-func (b *broken) TryAcquire(context.Context) (strategy.Lease, error)      { return b, nil }
-func (b *broken) Name() string                                            { return "" }
-func (b *broken) KeepAlive(time.Duration) error                           { return errBroken }
-func (b *broken) Detach() (string, error)                                 { return "", nil }
-func (b *broken) Release(context.Context) error                           { b.released++; return nil }
-
-// A run whose hold cannot be kept alive does not begin, and gives up the hold and the mark.
-func TestKeepAliveFails(t *testing.T) {
-	b := &broken{}
-	run, err := newLocker(t, b, gocronlocks.Options{AtLeast: time.Minute}).Lock(t.Context(), "report")
-	if !errors.Is(err, errBroken) || run != nil || b.released != 2 {
-		t.Errorf("Lock = %v, %v and %d releases, want %v and two", run, err, b.released, errBroken)
-	}
-}
-
-// A re-entrant lock does not let a job in again whose context names an owner.
-func TestOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, server *lockstest.Memory) {
-		server.Reentrant = true
-		l := newLocker(t, open(t, server), gocronlocks.Options{})
-		ctx := strategy.WithOwner(t.Context(), "instance")
-		_, err := l.Lock(ctx, "report")
-		redistest.Must(t, err)
-		if _, err := l.Lock(ctx, "report"); heldBy(err) != "report" {
-			t.Errorf("a second Lock = %v, want that it is held", err)
-		}
-	})
-}
-
 // Options that are not allowed are refused, in words that say what is.
 func TestOptions(t *testing.T) {
 	bubble(t, func(t *testing.T, server *lockstest.Memory) {

@@ -14,7 +14,6 @@ import (
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/driver/rediskit"
 	"github.com/lockstrategies/locks/fairqueue"
-	"github.com/lockstrategies/locks/internal/subscription"
 	"github.com/lockstrategies/locks/internal/testkit/clienttest"
 	"github.com/lockstrategies/locks/internal/testkit/nodetest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -75,21 +74,6 @@ func TestClusterAsks(t *testing.T) {
 
 func TestClusterSubscriptionFollows(t *testing.T) {
 	clienttest.SubscriptionFollows(t, nodeOf(t, clusterClient(t, clienttest.Cluster(t).Addrs())))
-}
-
-// TestClusterSubscriptionFollowsInSilence: nobody sends a command that could meet with the move, but
-// go-redis learns of it in another way, and then with the next PING the subscription ends.
-func TestClusterSubscriptionFollowsInSilence(t *testing.T) {
-	cl := clienttest.Cluster(t)
-	client := clusterClient(t, cl.Addrs())
-	n := nodeOf(t, client)
-	n.sub.PingEvery = 50 * time.Millisecond
-	channel := "{" + t.Name() + "}"
-	h, stop := nodetest.Subscribe(t, n, channel)
-	defer stop()
-	clienttest.MoveOf(t, cl, channel).Whole()
-	client.ReloadState(t.Context())
-	want(t, "the end", await(t, "the end of the subscription", h.Ends), strategy.ErrUnknown, subscription.ErrMoved)
 }
 
 // TestClusterSlots: a script over several slots is refused in the server's words.

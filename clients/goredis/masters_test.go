@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -405,20 +404,5 @@ func TestKeysOfACluster(t *testing.T) {
 		}(), "k", nil)
 		want(t, "Subscribe", err, strategy.ErrUnknown)
 		wantNode(t, err, addrA)
-	})
-}
-
-// TestTooLate: a call whose time is over before it begins asks nobody, not even who serves the key.
-func TestTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m := newMasters(t, nil, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		want(t, "SET of who has left", set(ctx, m.node, soon()), strategy.ErrUnsent, context.Canceled)
-		want(t, "SET that is due", set(t.Context(), m.node, time.Now()), strategy.ErrUnsent, os.ErrDeadlineExceeded)
-		synctest.Wait()
-		if m.asked() > 0 || m.log() != "" {
-			t.Errorf("the cluster was asked %d times for its slots, and %s", m.asked(), m.log())
-		}
 	})
 }
