@@ -3,13 +3,11 @@ package engine_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockstrategies/locks/engine"
@@ -58,13 +56,10 @@ func evict(m *lockstest.Memory, name string) { m.Evict(bg, strategy.DefaultKey(n
 
 func TestAll(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"Refused":       allRefuses,
-		"Order":         allInOrder,
-		"Wait":          allWaits,
-		"Loss":          allAreLost,
-		"ReleasedAlone": oneReleasedAlone,
-		"MaxHold":       allForTheMaximumHold,
-		"Reentry":       allReentrant,
+		"Refused": allRefuses,
+		"Order":   allInOrder,
+		"Wait":    allWaits,
+		"Reentry": allReentrant,
 	})
 }
 
@@ -133,6 +128,12 @@ func allInOrder(t *testing.T) {
 	equal(t, "held elsewhere", holds(&elsewhere, "kk:b"), "")
 	is(t, "the second Release", lease.Release(bg), strategy.ErrReleased)
 	is(t, "a part's Err", parts[1].Err(), strategy.ErrReleased)
+
+	lease = takeAll(t, l)
+	release(t, multilock.Parts(lease)[1])
+	is(t, "Err when a part was released alone", lease.Err(), strategy.ErrLost)
+	isNot(t, "Err when a part was released alone", lease.Err(), strategy.ErrReleased)
+	is(t, "Release", lease.Release(bg), strategy.ErrLost)
 }
 
 func allWaits(t *testing.T) {
@@ -161,66 +162,6 @@ func allWaits(t *testing.T) {
 	time.Sleep(ttl)
 	equal(t, "held after the TTL", heldOf(&m, "a", "b", "c"), "")
 	equal(t, "scheduled", engine.Scheduled(s), 0)
-}
-
-func allAreLost(t *testing.T) {
-	var m lockstest.Memory
-	s := open(t, &m, strategy.Options{})
-	lease := takeAll(t, all(t, s, "a", "b"))
-	is(t, "KeepAlive", lease.KeepAlive(0))
-	ctx, cancel := lease.Context(bg)
-	defer cancel()
-	time.Sleep(30 * time.Second)
-	is(t, "Err while kept alive", lease.Err())
-	evict(&m, "b")
-	start := time.Now()
-	<-lease.Lost()
-	if took := time.Since(start); took > ttl/2 {
-		t.Errorf("the loss was reported after %v, want the next renewal", took)
-	}
-	err := lease.Err()
-	equal(t, "the error", fmt.Sprint(err), `lock "a, b": lost: lock "b": lost: the key is gone`)
-	<-ctx.Done()
-	equal(t, "the context's cause", context.Cause(ctx), err)
-
-	// A caller that stops its work may take its time: the other is kept for as long.
-	time.Sleep(ttl / 2)
-	equal(t, "held before the release", heldOf(&m, "a", "b"), "a")
-	is(t, "Release", lease.Release(bg), strategy.ErrLost)
-	equal(t, "held after the release", heldOf(&m, "a", "b"), "")
-	is(t, "the second Release", lease.Release(bg), strategy.ErrLost)
-	equal(t, "scheduled", engine.Scheduled(s), 0)
-}
-
-func oneReleasedAlone(t *testing.T) {
-	var m lockstest.Memory
-	s := open(t, &m, strategy.Options{})
-	lease := takeAll(t, all(t, s, "a", "b"))
-	_, err := lease.Detach()
-	is(t, "Detach", err, strategy.ErrUnsupported)
-	is(t, "Err after it", lease.Err())
-	release(t, multilock.Parts(lease)[0])
-	is(t, "Err", lease.Err(), strategy.ErrLost)
-	isNot(t, "Err", lease.Err(), strategy.ErrReleased)
-	equal(t, "the error", fmt.Sprint(lease.Err()), `lock "a, b": lost: lock "a": released alone`)
-	equal(t, "held", heldOf(&m, "a", "b"), "b")
-	is(t, "Release", lease.Release(bg), strategy.ErrLost)
-	equal(t, "held after the release", heldOf(&m, "a", "b"), "")
-}
-
-// A bound that comes late, with servers that count beyond it.
-func allForTheMaximumHold(t *testing.T) {
-	var m lockstest.Memory
-	lease := takeAll(t, all(t, open(t, &m, strategy.Options{}), "a", "b"))
-	if err := lease.KeepAlive(5 * time.Second); err == nil || !strings.Contains(err.Error(), "the TTL of 10s or more") {
-		t.Errorf("KeepAlive(5s) = %v, want what is allowed", err)
-	}
-	is(t, "KeepAlive", lease.KeepAlive(0))
-	time.Sleep(12 * time.Second)
-	is(t, "KeepAlive", lease.KeepAlive(10*time.Second), strategy.ErrLost)
-	synctest.Wait()
-	equal(t, "held after the bound", heldOf(&m, "a", "b"), "")
-	is(t, "a part's Err", multilock.Parts(lease)[0].Err(), strategy.ErrLost)
 }
 
 func allReentrant(t *testing.T) {
