@@ -112,7 +112,7 @@ func TestContextEndsTheFirstAttempt(t *testing.T) {
 	})
 }
 
-// What an operator asks for, and may not ask for.
+// An operator sees who holds the lock, and frees it from that holder alone.
 func TestInspectAndForceRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, r, s := served(t, strategy.Options{Label: "me"})

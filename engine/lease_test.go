@@ -265,7 +265,7 @@ func TestReleaseIsRepeated(t *testing.T) {
 	})
 }
 
-// Who adopts a lock holds it by its own options, and the lease that it was taken from is over.
+// The adopter holds the lock by its own options, and the lease that it was taken from is over.
 func TestDetachAndAdopt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, r, a, lease := holding(t, strategy.Options{})

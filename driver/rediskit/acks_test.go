@@ -172,7 +172,7 @@ func unconfirmed(t *testing.T, call string, err error, got strategy.Acks) {
 	equal(t, call+": who has confirmed", acks.Got, got)
 }
 
-// What grants and prolongs goes over a session, in which it waits for three quarters of its time. Nothing else does.
+// A call that grants or prolongs goes over a session, and waits there for three quarters of its time. Nothing else does.
 func TestAcksAreWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &primary{}
