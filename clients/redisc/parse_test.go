@@ -83,3 +83,16 @@ func TestReadSlots(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRedirection: whatever a server says leads to a slot that there is, or nowhere.
+func FuzzRedirection(f *testing.F) {
+	for _, s := range []string{"MOVED 1 a:1", "ASK 16383 [::1]:6379", "TRYAGAIN", "MOVED 99999999999999999999 :", "MOVED 1 :::"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, words string) {
+		r := redirection(refused(words), "asked:1")
+		if (r.kind == moved || r.kind == ask) != (r.addr != "") || r.slot < 0 || r.slot >= redisc.HashSlots {
+			t.Errorf("%q: %+v", words, r)
+		}
+	})
+}
