@@ -42,7 +42,7 @@ type Row struct {
 	Runs  string // the commands that the script runs; empty: not compared
 
 	Listening string // the channels that have a listener
-	Forbid    string // commands that the user may not run: SET, or SET/key for that key alone
+	Forbid    string // commands that the user may not run: SET, or SET/key for that key alone; between " | " others, each a row of its own
 	Lapsed    string // commands that come so late that their key has lapsed
 	Time      string // the reply of TIME; empty: the server's
 	Old       bool   // as before Redis 7.0: no acl_check_cmd, and errors are raised as texts
@@ -91,7 +91,7 @@ func run(t *testing.T, script *driver.Script, rows []Row, replica bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rows {
+	for _, r := range apart(rows) {
 		t.Run(r.Name, func(t *testing.T) {
 			t.Helper()
 			got, slack := r.play(t, c, script.Source(), nil)
@@ -113,6 +113,20 @@ func run(t *testing.T, script *driver.Script, rows []Row, replica bool) {
 			}
 		})
 	}
+}
+
+// apart makes a row of each set of commands that a row forbids.
+func apart(rows []Row) (all []Row) {
+	for _, r := range rows {
+		for forbid := range strings.SplitSeq(r.Forbid, " | ") {
+			one := r
+			if one.Forbid = forbid; forbid != r.Forbid {
+				one.Name += ": " + forbid
+			}
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // isError reports whether a reply is an error, or an array of errors: that of a joint script, or of one that extends, for which
