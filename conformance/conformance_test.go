@@ -392,17 +392,3 @@ func calledOff(t *testing.T, subject func(func(Gate) Gate) Subject, p Property, 
 	})
 	return came
 }
-
-// TestImports: a user's own suite must not pull in a Redis client.
-func TestImports(t *testing.T) {
-	pkg, err := build.ImportDir(".", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range pkg.Imports {
-		first, rest, _ := strings.Cut(path, "/lockstrategies/locks/")
-		if strings.Contains(first, ".") && !slices.Contains([]string{"strategy", "driver", "engine", "internal/child", "internal/contract", "internal/timeup"}, rest) {
-			t.Errorf("the package imports %s, want the standard library, strategy, driver, engine, internal/child, internal/contract and internal/timeup", path)
-		}
-	}
-}

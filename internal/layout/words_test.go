@@ -55,16 +55,6 @@ func TestPrivateWords(t *testing.T) {
 	}
 }
 
-// TestPrivateIn shows what the rules find, and what they leave alone.
-func TestPrivateIn(t *testing.T) {
-	const source = `package p
-type deafHook struct { letIn, given, shortTTL int; gone bool }
-func (h deafHook) own(given ...int) (doubt error) {
-	given, pokes, goOn := 1, 2, 3
-	for rests := range given { _ = rests }
-	var doomed, dooms = 1, 2
-	return nil
-}
 func LetGo(took int)
 func outlet(ingoing, borrowed, undoomed int)
 const away, wornOut = 1, 2

@@ -151,26 +151,6 @@ var shown = map[string][]string{
 	},
 }
 
-// TestPace gives a lesson whose steps nobody watches, as a report does: it comes to what it comes to
-// step by step. TestSteps gives the others.
-func TestPace(t *testing.T) {
-	sc := Open(redistest.ForTests(t))
-	t.Cleanup(func() { sc.Close() })
-	for _, name := range []string{"compare-delete", "herd", "permits"} { // one without and one with a timed act; and one where one hold of several ends
-		t.Run(name, func(t *testing.T) {
-			l, err := Find(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := sc.Perform(t.Context(), l)
-			if err != nil {
-				redistest.Skip(t, err, "what the lesson shows")
-			}
-			holds(t, l, r)
-		})
-	}
-}
-
 // holds compares the verdicts of a lesson with what it has to show.
 func holds(t *testing.T, l Lesson, r Result) {
 	t.Helper()

@@ -35,7 +35,7 @@ type judge struct {
 
 // onServers are the tests of all algorithms on real servers that add to an algorithm's own: what each right
 // is for, and what a key may hold.
-const onServers = "^(TestRights|TestRightsBefore7|TestForbidden|TestForbiddenToTidy|TestKinds)$"
+const onServers = "^(TestRights|TestRightsBefore7|TestForbiddenToTidy|TestKinds)$"
 
 var subjects = []subject{
 	{"engine", []judge{{"engine", ""}, {"conformance", "^TestMemory$"}}},

@@ -212,30 +212,6 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// TestMode: who reads, and how often.
-func TestMode(t *testing.T) {
-	for _, c := range []struct {
-		job
-		reads float64
-	}{{job{}, 0}, {job{Write: 10}, 0.9}, {job{Only: 6}, 58. / 64}} {
-		reads := 0
-		for i := range 64_000 {
-			reads += c.mode(i % 64)
-		}
-		if got := float64(reads) / 64_000; math.Abs(got-c.reads) > 0.01 { // by lot: 8 standard deviations
-			t.Errorf("%+v: %.3f of the acquisitions are to read, want %.3f", c.job, got, c.reads)
-		}
-	}
-}
-
-// TestDrain: each waiter is counted.
-func TestDrain(t *testing.T) {
-	v, err := measureDrain(8)(t.Context(), embedded(t), "setnxpx")
-	if err != nil || !(v["µs/waiter"] > 0 && v["requests/acq"] >= 1./8) {
-		t.Errorf("a drain of 8 waiters: %v, %v", v, err)
-	}
-}
-
 // TestBefore: another program plays the contestants of before, and only these.
 func TestBefore(t *testing.T) {
 	b := embedded(t)

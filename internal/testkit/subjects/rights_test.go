@@ -437,15 +437,6 @@ func TestSecurityPage(t *testing.T) {
 	}
 }
 
-// TestRightsOfAll: every variant has its set.
-func TestRightsOfAll(t *testing.T) {
-	for _, v := range All() {
-		if _, err := RightsOf(v.Name); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestConformanceLeastRights holds the suite as a user that may do what is listed, and no
 // more. No server has refused anything, so nothing of it went a longer way.
 func TestConformanceLeastRights(t *testing.T) { leastRights(t, "fairqueue") }

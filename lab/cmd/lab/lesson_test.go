@@ -360,17 +360,3 @@ func TestLessonNotGiven(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestLessonTable: what was measured is a table, which fits.
-func TestLessonTable(t *testing.T) {
-	x := lessons.Table{Title: "COMMANDS", Head: []string{"", "commands", "why"}, Rows: [][]string{
-		{"polling", "1234", "each of those who wait asks every so often whether the lock is free, and mostly it is not"}, {"queue", "9", "told"},
-	}}
-	for _, l := range []look{{width: 60}, {width: 120}, {width: 60, colour: true}} {
-		got := lessonTable(x, l)
-		wantShape(t, got, l.width)
-		if !strings.Contains(got, "polling      1234  each") || !strings.Contains(got, "queue           9  told\n") || strings.Contains(got, "\x1b") != l.colour {
-			t.Errorf("the table is\n%s", got)
-		}
-	}
-}

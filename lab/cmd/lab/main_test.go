@@ -249,12 +249,3 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("the file is %.60q, %v, one of %v: want what was there before, alone", text, err, left)
 	}
 }
-
-func TestInterruptedBeforeAnything(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(&cli.Interrupted{Signal: syscall.SIGINT})
-	var out, errs bytes.Buffer
-	if code := cli.Execute(ctx, rootCommand(), []string{"compare"}, nil, &out, &errs); code != 130 || errs.String() != "lab: interrupted\n" {
-		t.Errorf("exit %d, %q, %q, want 130 and a word", code, out.String(), errs.String())
-	}
-}
