@@ -5,7 +5,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"go/build"
 	"slices"
 	"strings"
 	"sync/atomic"

@@ -2,14 +2,8 @@
 package layout
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -27,37 +21,6 @@ const (
 	module = "github.com/lockstrategies/locks/"
 	root   = "../.."
 )
-
-type pkg struct {
-	ImportPath, Dir                          string
-	Standard                                 bool
-	Imports, TestImports, XTestImports, Deps []string
-	GoFiles, TestGoFiles, XTestGoFiles       []string
-}
-
-// packages lists the packages of the module in a folder, and all that they need, by their paths.
-func packages(t *testing.T, dir string) map[string]pkg {
-	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,Imports,TestImports,XTestImports,Deps,GoFiles,TestGoFiles,XTestGoFiles", "./...")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off") // the module alone
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
-	}
-	all := map[string]pkg{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		all[p.ImportPath] = p
-	}
-}
 
 // wings are the parts of the house, by how the paths of their packages begin: the product, test support, the lab. Each
 // knows itself and those before it.
@@ -177,11 +140,18 @@ func inRoot(name string) bool {
 
 // TestProduction: the production tool contains nothing of the tests and the lab.
 func TestProduction(t *testing.T) {
-	p, ok := packages(t, filepath.Join(root, "cmd/locks"))[module+"cmd/locks"]
-	if !ok {
+	cmd := exec.Command("go", "list", "-deps", ".")
+	cmd.Dir = filepath.Join(root, "cmd/locks")
+	cmd.Env = append(os.Environ(), "GOWORK=off") // the module alone
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Fields(string(out))
+	if !slices.Contains(all, module+"cmd/locks") {
 		t.Fatal("there is no cmd/locks: the test has lost its sight")
 	}
-	for _, d := range p.Deps {
+	for _, d := range all {
 		for _, not := range []string{
 			module + "internal/testkit", module + "conformance", module + "lockstest", module + "lab", "testing",
 			"github.com/ory/dockertest", "github.com/alicebob/miniredis", "github.com/jedib0t/go-pretty", "github.com/HdrHistogram",
@@ -193,16 +163,32 @@ func TestProduction(t *testing.T) {
 	}
 }
 
-// strategies are the packages at the top level that are no part of the frame.
-func strategies(all map[string]pkg) map[string]pkg {
-	found := map[string]pkg{}
-	for name, p := range all {
-		rest, ours := strings.CutPrefix(name, module)
-		if ours && path.Dir(rest) == "." && !slices.Contains([]string{"strategy", "driver", "engine", "conformance", "lockstest", "election", "multilock"}, rest) {
-			found[rest] = p
+// strategies are the files of the packages at the top level that are no part of the frame, by package.
+func strategies(t *testing.T) map[string][]goFile {
+	t.Helper()
+	frame := []string{"strategy", "driver", "engine", "conformance", "lockstest", "election", "multilock"}
+	found := map[string][]goFile{}
+	for _, f := range goFiles(t, "") {
+		if dir := path.Dir(f.path); !strings.ContainsAny(dir, "./") && !slices.Contains(frame, dir) {
+			found[dir] = append(found[dir], f)
 		}
 	}
 	return found
+}
+
+// locking are the sources of the algorithms and of what they stand on, by package.
+func locking(t *testing.T) map[string][]goFile {
+	t.Helper()
+	all := strategies(t)
+	for _, f := range goFiles(t, "") {
+		if dir := path.Dir(f.path); slices.Contains([]string{"strategy", "driver", "driver/rediskit", "engine", "clients/redigo"}, dir) {
+			all[dir] = append(all[dir], f)
+		}
+	}
+	for dir, files := range all {
+		all[dir] = slices.DeleteFunc(files, func(f goFile) bool { return strings.HasSuffix(f.path, "_test.go") })
+	}
+	return all
 }
 
 // TestNoWallClock: only setnxgetset goes by what a contender's clock says. The
@@ -210,30 +196,21 @@ func strategies(all map[string]pkg) map[string]pkg {
 // is wrong or set does not move it; internal/testkit/subjects relies on that. (A token has
 // the time in it, for people who inspect the lock; no lock reads it.)
 func TestNoWallClock(t *testing.T) {
-	all := packages(t, root)
 	const stamped = "setnxgetset"
-	readers := func(name string) (found []string) {
-		for _, file := range all[module+name].GoFiles {
-			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(tree, func(n ast.Node) bool {
+	seen := false
+	for name, files := range locking(t) {
+		for _, f := range files {
+			ast.Inspect(f.tree, func(n ast.Node) bool {
 				if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(wallClock, s.Sel.Name) {
-					found = append(found, file+" reads "+s.Sel.Name)
+					if seen = seen || name == stamped; name != stamped {
+						t.Errorf("%s reads %s: only %s may read a time's value", f.path, s.Sel.Name, stamped)
+					}
 				}
 				return true
 			})
 		}
-		return found
 	}
-	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "driver", "driver/rediskit", "engine", "clients/redigo")
-	for _, name := range names {
-		if found := readers(name); len(found) > 0 && name != stamped {
-			t.Errorf("%s: %v: only %s may read a time's value", name, found, stamped)
-		}
-	}
-	if len(readers(stamped)) == 0 {
+	if !seen {
 		t.Errorf("%s reads no clock: the test has lost its sight", stamped)
 	}
 }
@@ -243,41 +220,33 @@ func TestNoWallClock(t *testing.T) {
 // ask for the right to a command, as a rediskit.Right and rights.lua do, is not to use it.)
 func TestNoDates(t *testing.T) {
 	dates := regexp.MustCompile(`(?i)\b(PXAT|EXAT|P?EXPIREAT)\b`)
-	all, scripts := packages(t, root), 0
-	names := append(slices.Collect(maps.Keys(strategies(all))), "strategy", "driver", "driver/rediskit", "engine", "clients/redigo")
-	for _, name := range names {
-		for _, file := range all[module+name].GoFiles {
-			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(tree, func(n ast.Node) bool {
+	scripts := 0
+	for name, files := range locking(t) {
+		for _, f := range files {
+			ast.Inspect(f.tree, func(n ast.Node) bool {
 				if field, ok := n.(*ast.KeyValueExpr); ok {
 					if name, ok := field.Key.(*ast.Ident); ok && name.Name == "Commands" {
 						return false
 					}
 				}
 				if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING && dates.MatchString(s.Value) {
-					t.Errorf("%s/%s: %s: a lock's end is given as a date", name, file, s.Value)
+					t.Errorf("%s: %s: a lock's end is given as a date", f.path, s.Value)
 				}
 				return true
 			})
 		}
-		files, err := filepath.Glob(filepath.Join(root, name, "*.lua"))
+		lua, err := filepath.Glob(filepath.Join(root, name, "*.lua"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var told []string
 		asked := false
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if scripts++; dates.Match(text) && filepath.Base(file) != "rights.lua" {
+		for _, file := range lua {
+			text := read(t, file)
+			if scripts++; dates.MatchString(text) && filepath.Base(file) != "rights.lua" {
 				told = append(told, filepath.Base(file))
 			}
-			asked = asked || strings.Contains(string(text), "redis.call('TIME')")
+			asked = asked || strings.Contains(text, "redis.call('TIME')")
 		}
 		if len(told) > 0 && !asked {
 			t.Errorf("%s: %v tell a lock's end as a date, and no script asks the server for the time", name, told)

@@ -145,25 +145,6 @@ func wantNoKeys(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
-// TestStall: a server that is paused for two seconds makes a measurement slow, and not wrong.
-func TestStall(t *testing.T) {
-	servers := exclusive(t, 1)
-	redistest.Skip(t, servers[0].Freeze(t.Context()), "that a stall ends no measurement")
-	thawed := make(chan error, 1)
-	time.AfterFunc(2*time.Second, func() { thawed <- servers[0].Thaw(context.Background()) })
-	began := time.Now()
-	_, err := cost(t.Context(), Config{Servers: servers, Variants: []subjects.Variant{variant(t, "luascript")}}.contestants()[0])
-	if e := <-thawed; e != nil {
-		t.Fatal(e)
-	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Skipf("INCONCLUSIVE: that a stall ends no measurement: this machine was paused for %v", took)
-	}
-	if err != nil {
-		t.Errorf("the measurement = %v, want that it waits for the server", err)
-	}
-}
-
 // TestRun takes a strategy with weaknesses, one without and one on several servers, briefly.
 func TestRun(t *testing.T) {
 	few := []subjects.Variant{variant(t, "setnxgetset-blind"), variant(t, "luascript"), variant(t, "redlock")}
@@ -351,19 +332,12 @@ func TestAdvice(t *testing.T) {
 	column := func(name string, v Rating) Column {
 		return Column{Name: name, Guarantees: []Guarantee{{Title: "late", Verdict: v}, {Title: "other", Verdict: Kept}}}
 	}
-	lua, px := column("luascript", Absent), column("setnxpx", Weak)
-	got := map[string]string{}
-	for _, a := range advise([]Column{lua, px}) {
-		got[a.For] = strings.Join(a.Strategies, " ")
+	lua := column("luascript", Absent)
+	var got [][]string
+	for _, a := range advise([]Column{lua, column("setnxpx", Weak)}) {
+		got = append(got, a.Strategies)
 	}
-	want := map[string]string{
-		"writes that a paused holder must never overwrite":          "luascript",
-		"keys shared with redsync, redis-py, StackExchange.Redis …": "luascript",
-		"very many names, each used once":                           "luascript",
-		"scripts are forbidden":                                     "setnxpx",
-		"teaching: to see a lock fail":                              "setnxpx",
-	}
-	if !maps.Equal(got, want) {
+	if want := [][]string{{"luascript"}, {"setnxpx"}, {"luascript"}, {"luascript"}, {"setnxpx"}}; !reflect.DeepEqual(got, want) { // the last one is weak
 		t.Errorf("it is %q, want %q", got, want)
 	}
 	for _, v := range []Rating{Failed, Unknown} {

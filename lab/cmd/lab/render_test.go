@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockstrategies/locks/lab/compare"
 )
@@ -67,27 +66,4 @@ func wantRendered(t *testing.T, name, got string, l look) {
 		t.Errorf("there are colours: %v, want %v", !l.colour, l.colour)
 	}
 	wantGolden(t, name+".txt", got)
-}
-
-// TestProgress: a terminal has one line that changes, a log a line now and then.
-func TestProgress(t *testing.T) {
-	const line = " 25 %, about 30s left: something"
-	for _, c := range []struct {
-		p    progress
-		want string
-	}{
-		{progress{due: time.Now().Add(time.Hour)}, ""},
-		{progress{}, line + "\n"}, // and no second one at once
-		{progress{width: 80}, strings.Repeat("\r\x1b[K"+line, 2) + "\r\x1b[K"},
-	} {
-		var b strings.Builder
-		c.p.w = &b
-		c.p.began = time.Now().Add(-10 * time.Second)
-		c.p.set(0.25, "something")
-		c.p.set(0.25, "something")
-		c.p.end()
-		if b.String() != c.want {
-			t.Errorf("progress says %q, want %q", b.String(), c.want)
-		}
-	}
 }
