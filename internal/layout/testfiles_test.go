@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -25,8 +26,24 @@ func testFiles(t *testing.T) []goFile { return goFiles(t, "_test") }
 // goFiles are the files whose names end so.
 func goFiles(t *testing.T, end string) (files []goFile) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, end+".go") || strings.Contains(path, "testdata") {
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if strings.HasSuffix(f.path, end+".go") {
+			files = append(files, f)
+		}
+	}
+	if len(files) < 100 {
+		t.Fatalf("there are %d files: the test has lost its sight", len(files))
+	}
+	return files
+}
+
+var parsed = sync.OnceValues(func() (files []goFile, err error) {
+	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.Contains(path, "testdata") {
 			return err
 		}
 		set := token.NewFileSet()
@@ -38,14 +55,8 @@ func goFiles(t *testing.T, end string) (files []goFile) {
 		files = append(files, goFile{filepath.ToSlash(name), set, tree})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) < 100 {
-		t.Fatalf("there are %d files: the test has lost its sight", len(files))
-	}
-	return files
-}
+	return files, err
+})
 
 // TestFilesSayWhatTheyTest: a comment above the package clause, or right below it. A file of helpers or
 // examples needs none.
