@@ -38,6 +38,17 @@ var kinds = map[string]func(t *testing.T) store{
 	"http": func(t *testing.T) store { return HTTP{serve(t, NewHandler()), http.DefaultClient} },
 }
 
+// onEach runs a test on every store.
+func onEach(t *testing.T, test func(t *testing.T, s store)) {
+	t.Parallel()
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
 // openSQL opens the file, with the table. A writer that finds it locked waits for as
 // long as the loaded machine takes.
 func openSQL(t *testing.T, file string) *sql.DB {
@@ -59,115 +70,103 @@ func serve(t *testing.T, h http.Handler) (url string) {
 
 // TestRule walks through the rule, case by case, on every store.
 func TestRule(t *testing.T) {
-	t.Parallel()
-	for kind, open := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s, ctx, id := open(t), t.Context(), rand.Text()
-			one, two, twin := Holder{1, "a"}, Holder{2, "b"}, Holder{2, "c"}
-			read := func(h Holder, want string, wantErr error) {
-				t.Helper()
-				if got, err := s.Read(ctx, id, h); got != want || !errors.Is(err, wantErr) {
-					t.Errorf("Read by %v = %q, %v, want %q, %v", h, got, err, want, wantErr)
-				}
+	onEach(t, func(t *testing.T, s store) {
+		ctx, id := t.Context(), rand.Text()
+		one, two, twin := Holder{1, "a"}, Holder{2, "b"}, Holder{2, "c"}
+		read := func(h Holder, want string, wantErr error) {
+			t.Helper()
+			if got, err := s.Read(ctx, id, h); got != want || !errors.Is(err, wantErr) {
+				t.Errorf("Read by %v = %q, %v, want %q, %v", h, got, err, want, wantErr)
 			}
-			write := func(h Holder, value string, wantErr error) {
-				t.Helper()
-				if err := s.Write(ctx, id, value, h); !errors.Is(err, wantErr) {
-					t.Errorf("Write by %v = %v, want %v", h, err, wantErr)
-				}
+		}
+		write := func(h Holder, value string, wantErr error) {
+			t.Helper()
+			if err := s.Write(ctx, id, value, h); !errors.Is(err, wantErr) {
+				t.Errorf("Write by %v = %v, want %v", h, err, wantErr)
 			}
-			read(one, "", nil) // nobody has written
-			write(one, "x", nil)
-			write(one, "xy", nil) // again, as often as it likes
-			read(two, "xy", nil)  // raises the maximum
-			write(one, "xyz", ErrStale)
-			read(one, "", ErrStale)
-			read(two, "xy", nil)
-			write(twin, "xyt", ErrStale) // an equal fence of another owner
-			read(twin, "", ErrStale)
-			write(two, "xyb", nil)
-			read(two, "xyb", nil)
-			write(Holder{9, "a"}, "n", nil) // fences may have gaps
-			read(Holder{9, "a"}, "n", nil)
+		}
+		read(one, "", nil) // nobody has written
+		write(one, "x", nil)
+		write(one, "xy", nil) // again, as often as it likes
+		read(two, "xy", nil)  // raises the maximum
+		write(one, "xyz", ErrStale)
+		read(one, "", ErrStale)
+		read(two, "xy", nil)
+		write(twin, "xyt", ErrStale) // an equal fence of another owner
+		read(twin, "", ErrStale)
+		write(two, "xyb", nil)
+		read(two, "xyb", nil)
+		write(Holder{9, "a"}, "n", nil) // fences may have gaps
+		read(Holder{9, "a"}, "n", nil)
 
-			for _, bad := range []Holder{{}, {0, "a"}, {1 << 53, "a"}, {1, ""}} {
-				if _, err := s.Read(ctx, rand.Text(), bad); err == nil || errors.Is(err, ErrStale) {
-					t.Errorf("Read by %v = %v, want an error that it is no holder", bad, err)
-				}
-				if err := s.Write(ctx, rand.Text(), "v", bad); err == nil || errors.Is(err, ErrStale) {
-					t.Errorf("Write by %v = %v, want an error that it is no holder", bad, err)
-				}
+		for _, bad := range []Holder{{}, {0, "a"}, {1 << 53, "a"}, {1, ""}} {
+			if _, err := s.Read(ctx, rand.Text(), bad); err == nil || errors.Is(err, ErrStale) {
+				t.Errorf("Read by %v = %v, want an error that it is no holder", bad, err)
 			}
-			write(Holder{1<<53 - 1, "a"}, "last", nil) // the greatest that is allowed, exactly
-			write(Holder{1<<53 - 2, "a"}, "late", ErrStale)
-			read(Holder{1<<53 - 1, "a"}, "last", nil)
-		})
-	}
+			if err := s.Write(ctx, rand.Text(), "v", bad); err == nil || errors.Is(err, ErrStale) {
+				t.Errorf("Write by %v = %v, want an error that it is no holder", bad, err)
+			}
+		}
+		write(Holder{1<<53 - 1, "a"}, "last", nil) // the greatest that is allowed, exactly
+		write(Holder{1<<53 - 2, "a"}, "late", ErrStale)
+		read(Holder{1<<53 - 1, "a"}, "last", nil)
+	})
 }
 
 // TestOddOwners: owners are told apart, and get through, whatever they are made of.
 func TestOddOwners(t *testing.T) {
-	for kind, open := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			for i, owner := range []string{"a", "a ", " a", "a\n", "ä%20"} {
-				id := fmt.Sprint("item ", i)
-				if err := s.Write(t.Context(), id, "v", Holder{5, owner}); err != nil {
-					t.Errorf("Write() of owner %q = %v, want nil", owner, err)
-				}
-				if owner == "a" {
-					continue
-				}
-				if err := s.Write(t.Context(), id, "w", Holder{5, "a"}); !errors.Is(err, ErrStale) {
-					t.Errorf("Write() of another with the fence of owner %q = %v, want ErrStale", owner, err)
-				}
+	onEach(t, func(t *testing.T, s store) {
+		for i, owner := range []string{"a", "a ", " a", "a\n", "ä%20"} {
+			id := fmt.Sprint("item ", i)
+			if err := s.Write(t.Context(), id, "v", Holder{5, owner}); err != nil {
+				t.Errorf("Write() of owner %q = %v, want nil", owner, err)
 			}
-		})
-	}
+			if owner == "a" {
+				continue
+			}
+			if err := s.Write(t.Context(), id, "w", Holder{5, "a"}); !errors.Is(err, ErrStale) {
+				t.Errorf("Write() of another with the fence of owner %q = %v, want ErrStale", owner, err)
+			}
+		}
+	})
 }
 
 // TestRace lets holders at the store all at once, each to read and append its letter
 // once. Whatever gets in, none that got in is missing.
 func TestRace(t *testing.T) {
-	t.Parallel()
-	for kind, open := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s, ctx, id := open(t), t.Context(), rand.Text()
-			var mu sync.Mutex
-			var wrote []string
-			var all sync.WaitGroup
-			for i := range 8 {
-				all.Go(func() {
-					h, letter := Holder{uint64(1 + i/2), string(rune('p' + i))}, string(rune('p'+i))
-					value, err := s.Read(ctx, id, h)
-					if err == nil {
-						err = s.Write(ctx, id, value+letter, h)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if err == nil {
-						wrote = append(wrote, letter)
-					} else if !errors.Is(err, ErrStale) {
-						t.Errorf("holder %v: %v", h, err)
-					}
-				})
-			}
-			all.Wait()
-			last := Holder{100, "z"}
-			value, err := s.Read(ctx, id, last)
-			if err != nil || len(value) != len(wrote) {
-				t.Errorf("Read = %q, %v, want the letters %q of those whose writes were accepted", value, err, wrote)
-			}
-			for _, letter := range wrote {
-				if !strings.Contains(value, letter) {
-					t.Errorf("the value is %q: the update %q was accepted and is lost", value, letter)
+	onEach(t, func(t *testing.T, s store) {
+		ctx, id := t.Context(), rand.Text()
+		var mu sync.Mutex
+		var wrote []string
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				h, letter := Holder{uint64(1 + i/2), string(rune('p' + i))}, string(rune('p'+i))
+				value, err := s.Read(ctx, id, h)
+				if err == nil {
+					err = s.Write(ctx, id, value+letter, h)
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					wrote = append(wrote, letter)
+				} else if !errors.Is(err, ErrStale) {
+					t.Errorf("holder %v: %v", h, err)
+				}
+			})
+		}
+		all.Wait()
+		last := Holder{100, "z"}
+		value, err := s.Read(ctx, id, last)
+		if err != nil || len(value) != len(wrote) {
+			t.Errorf("Read = %q, %v, want the letters %q of those whose writes were accepted", value, err, wrote)
+		}
+		for _, letter := range wrote {
+			if !strings.Contains(value, letter) {
+				t.Errorf("the value is %q: the update %q was accepted and is lost", value, letter)
 			}
-		})
-	}
+		}
+	})
 }
 
 // interleave lets holders with few fences and owners, so that there are ties, read,
@@ -245,18 +244,14 @@ func random(t *testing.T) *mrand.Rand {
 // TestInterleavings holds every store to the rule, and to what it is for: no update is
 // lost.
 func TestInterleavings(t *testing.T) {
-	t.Parallel()
-	for kind, open := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s, r := open(t), random(t)
-			for range 60 {
-				if wrong, err := interleave(t.Context(), s, r, true); wrong != "" || err != nil {
-					t.Fatal(wrong, err)
-				}
+	onEach(t, func(t *testing.T, s store) {
+		r := random(t)
+		for range 60 {
+			if wrong, err := interleave(t.Context(), s, r, true); wrong != "" || err != nil {
+				t.Fatal(wrong, err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestHalfRules shows what each half of the rule is for: a store with the other half alone is seen to lose an update.
@@ -335,17 +330,12 @@ func TestHTTPStatus(t *testing.T) {
 			t.Errorf("%s = Cache-Control %q, want no-store: a read from a cache raises nothing", method, reply.Header.Get("Cache-Control"))
 		}
 	}
-	for _, method := range []string{http.MethodGet, http.MethodPut} {
-		ask(method, "", "", http.StatusPreconditionRequired)
-		ask(method, "7", "", http.StatusPreconditionRequired)
-		ask(method, "", "a", http.StatusPreconditionRequired)
-		ask(method, "0", "a", http.StatusBadRequest)
-		ask(method, "-1", "a", http.StatusBadRequest)
-		ask(method, "seven", "a", http.StatusBadRequest)
-		ask(method, "9007199254740992", "a", http.StatusBadRequest)
-		done := http.StatusOK
-		if method == http.MethodPut {
-			done = http.StatusNoContent
+	for method, done := range map[string]int{http.MethodGet: http.StatusOK, http.MethodPut: http.StatusNoContent} {
+		for _, whose := range []struct{ fence, owner string }{{"", ""}, {"7", ""}, {"", "a"}} {
+			ask(method, whose.fence, whose.owner, http.StatusPreconditionRequired)
+		}
+		for _, bad := range []string{"0", "-1", "seven", "9007199254740992"} {
+			ask(method, bad, "a", http.StatusBadRequest)
 		}
 		ask(method, "7", "a", done)
 		ask(method, "6", "a", http.StatusPreconditionFailed)
