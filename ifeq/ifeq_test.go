@@ -229,21 +229,6 @@ func TestSharesTheWireFormat(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	s := ownServer(t)
-	for _, o := range []strategy.Options{{}, {Wait: strategy.WaitNotification}} {
-		if err := open(t, s, o).Check(t.Context()); err != nil {
-			t.Errorf("Check() with %+v = %v, want nil", o, err)
-		}
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	if _, err := ifeq.New(nil, strategy.Options{}); err == nil {
-		t.Error("New(nil) = nil, want an error")
-	}
-}
-
 // TestGarbage: what no SET answers is no grant.
 func TestGarbage(t *testing.T) {
 	for _, reply := range []any{int64(2), []any{}, []byte("OK")} {

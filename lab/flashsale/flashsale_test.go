@@ -190,17 +190,6 @@ func TestInterrupted(t *testing.T) {
 	wantNoKeys(t, servers...)
 }
 
-// TestServerDown: that is an error of the whole.
-func TestServerDown(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{})
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Run(t.Context(), Config{Servers: []*redistest.Server{s}}); err == nil {
-		t.Error("Run() without a server = nil, want an error")
-	}
-}
-
 // TestScript: no effect in part.
 func TestScript(t *testing.T) {
 	conn := redistest.Nodes(t, 1)[0].Pool().Get()

@@ -79,24 +79,6 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-func TestString(t *testing.T) {
-	t.Parallel()
-	const s = time.Second
-	for want, op := range map[string]Op{
-		`1.000000s–∞  A  acquire k = unknown, owner o, share 2, 3 attempts of unknown outcome, note`: {
-			Client: "A", Kind: KindAcquire, Key: "k", Result: Unknown, Owner: "o", Share: 2, Unconfirmed: 3, Note: "note", Start: s, End: Forever},
-		`1.000000s–2.000000s  A  renew k = ok, hold …fghi, fence 7, until 3.000000s`: {
-			Client: "A", Kind: KindRenew, Key: "k", Result: OK, Hold: "abcdefghi", Owner: "abcdefghi", Fence: 7, Deadline: 3 * s, Start: s, End: 2 * s},
-		`0.000000s–1.000000s  A  write k "v" = refused`: {Client: "A", Kind: KindWrite, Key: "k", Result: Refused, Value: "v", End: s},
-		`0.000000s–1.000000s  A  read k = ok "v"`:       {Client: "A", Kind: KindRead, Key: "k", Result: OK, Value: "v", End: s},
-		`0.000000s–1.000000s  fault, cut`:               {Kind: KindFault, Note: "cut", Value: "v", End: s},
-	} {
-		if got := op.String(); got != want {
-			t.Errorf("%+v is %s, want %s", op, got, want)
-		}
-	}
-}
-
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	ops := []Op{

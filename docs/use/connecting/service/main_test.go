@@ -60,6 +60,20 @@ func process(t *testing.T, server *lockstest.Memory) strategy.Strategy {
 	return s
 }
 
+// bubble runs a test where time is virtual, with a server.
+func bubble(t *testing.T, test func(t *testing.T, server *lockstest.Memory)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, new(lockstest.Memory)) })
+}
+
+// hold has another process hold the lock of invoice 42.
+func hold(t *testing.T, server *lockstest.Memory) strategy.Lease {
+	t.Helper()
+	lease, err := process(t, server).NewLock("invoice/42").TryAcquire(t.Context())
+	redistest.Must(t, err)
+	return lease
+}
+
 // request is a request for invoice 42, as the routes give it to the handler.
 func request(ctx context.Context, lines *strings.Builder) *http.Request {
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, lineKey{}, lines), http.MethodPost, "/invoices/42/pay", nil)
@@ -120,20 +134,16 @@ func TestHandler(t *testing.T) {
 		"release unsent":      {before: fails(lockstest.OpRelease, lockstest.Unsent), work: works, status: http.StatusOK, log: `began=true done=true outcome="not sent" status=200`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var server lockstest.Memory
+			bubble(t, func(t *testing.T, server *lockstest.Memory) {
 				if c.held {
-					if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					hold(t, server)
 				}
 				if c.before != nil {
-					c.before(&server)
+					c.before(server)
 				}
 				var lines strings.Builder
 				w, began := httptest.NewRecorder(), time.Now()
-				handler(process(t, &server), c.work)(w, request(t.Context(), &lines))
+				handler(process(t, server), c.work)(w, request(t.Context(), &lines))
 				if took := time.Since(began); w.Code != c.status || took < c.after || took > c.after+time.Second {
 					t.Errorf("status %d after %v, want %d after %v", w.Code, took, c.status, c.after)
 				}
@@ -155,13 +165,11 @@ func TestHandler(t *testing.T) {
 
 // TestHangUp: a client that hangs up ends the wait, and not the work.
 func TestHangUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var server lockstest.Memory
-		rival := process(t, &server).NewLock("invoice/42")
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
+		rival := process(t, server).NewLock("invoice/42")
 		held, err := rival.TryAcquire(t.Context())
 		redistest.Must(t, err)
-		locks := process(t, &server)
+		locks := process(t, server)
 		ask := func(after time.Duration, work Work) (took time.Duration, log string) {
 			ctx, hangUp := context.WithCancel(t.Context())
 			defer time.AfterFunc(after, hangUp).Stop()
@@ -198,37 +206,30 @@ func TestHangUp(t *testing.T) {
 func TestRequestTime(t *testing.T) {
 	t.Parallel()
 	t.Run("wait", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var server lockstest.Memory
+		bubble(t, func(t *testing.T, server *lockstest.Memory) {
 			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
-			if _, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			time.AfterFunc(waitTime/2, func() { mute(&server, "") })
+			hold(t, server)
+			time.AfterFunc(waitTime/2, func() { mute(server, "") })
 			start := time.Now()
-			handler(process(t, &server), works)(httptest.NewRecorder(), request(t.Context(), new(strings.Builder)))
+			handler(process(t, server), works)(httptest.NewRecorder(), request(t.Context(), new(strings.Builder)))
 			if took := time.Since(start); took < waitTime || took > waitTime+opTimeout {
 				t.Errorf("the wait took %v, want %v to %v", took, waitTime, waitTime+opTimeout)
 			}
 		})
 	})
 	t.Run("work", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var server lockstest.Memory
+		bubble(t, func(t *testing.T, server *lockstest.Memory) {
 			t.Cleanup(func() { time.Sleep(time.Hour) }) // until all requests have ended
-			held, err := process(t, &server).NewLock("invoice/42").TryAcquire(t.Context())
-			redistest.Must(t, err)
+			held := hold(t, server)
 			time.AfterFunc(waitTime-100*time.Millisecond, func() {
 				redistest.Must(t, held.Release(t.Context()))
 			})
 			var ended time.Time
 			renewed := make(chan struct{})
 			w, start := httptest.NewRecorder(), time.Now()
-			handler(process(t, &server), func(context.Context, string, strategy.Lease) error {
+			handler(process(t, server), func(context.Context, string, strategy.Lease) error {
 				time.Sleep(workTime - 6*time.Second)
-				mute(&server, lockstest.OpExtendAll, func() { close(renewed) })
+				mute(server, lockstest.OpExtendAll, func() { close(renewed) })
 				<-renewed // the renewal has begun, and gets no answer
 				ended = time.Now()
 				return nil
@@ -258,13 +259,11 @@ func mute(m *lockstest.Memory, op lockstest.Op, begun ...func()) {
 // TestChecked: a service that starts before Redis is not ready, asks again after growing pauses, and is
 // ready when Redis has come.
 func TestChecked(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var server lockstest.Memory
-		fails(lockstest.OpCheck, lockstest.Unsent)(&server)
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
+		fails(lockstest.OpCheck, lockstest.Unsent)(server)
 		time.AfterFunc(time.Minute, func() { server.Intercept(nil) })
 		start := time.Now()
-		if err := checked(t.Context(), process(t, &server)); err != nil {
+		if err := checked(t.Context(), process(t, server)); err != nil {
 			t.Errorf("checked() = %v, want nil", err)
 		}
 		if took := time.Since(start); took < time.Minute || took > time.Minute+10*time.Second {
@@ -274,10 +273,10 @@ func TestChecked(t *testing.T) {
 			t.Errorf("%d checks in a minute, want few", n)
 		}
 
-		fails(lockstest.OpCheck, lockstest.Unsent)(&server)
+		fails(lockstest.OpCheck, lockstest.Unsent)(server)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := checked(ctx, process(t, &server)); !errors.Is(err, context.DeadlineExceeded) {
+		if err := checked(ctx, process(t, server)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("checked() of a service that stops = %v, want why", err)
 		}
 	})
@@ -358,10 +357,8 @@ func TestServe(t *testing.T) {
 // TestStopsInOrder: a service that ends at SIGTERM has not failed because no server has confirmed a release: the lock
 // ends with its TTL.
 func TestStopsInOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var server lockstest.Memory
-		locks := process(t, &server)
+	bubble(t, func(t *testing.T, server *lockstest.Memory) {
+		locks := process(t, server)
 		lease, err := locks.NewLock("invoice/42").TryAcquire(t.Context())
 		redistest.Must(t, err)
 		server.Intercept(func(context.Context, lockstest.Request, func() error) error { return lockstest.Unknown() })
