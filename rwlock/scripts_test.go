@@ -511,20 +511,3 @@ func TestInspectScript(t *testing.T) {
 	}
 	scripttest.Run(t, inspect, rows)
 }
-
-// TestOtherKindsScripts: no script takes what is no read-write lock for one, or changes it, or serves those who wait.
-func TestOtherKindsScripts(t *testing.T) {
-	others := func(reply string, r row, args ...string) []row {
-		return on("", scripttest.OtherKinds([]string{"read", "write"}, reply, r, args...)...)
-	}
-	waiting := row{Before: queued("r1", "w1")}
-	fast := waiting
-	fast.Runs = "EXISTS "
-	scripttest.Run(t, acquire, others("-%s", fast, "90000 60000 mine read 1 ''", "90000 60000 x write 1 ''"))
-	scripttest.Run(t, acquire, others("-%s", waiting, "90000 60000 mine read 1 '' '' '' 1", "90000 60000 x read 9 ''", "90000 60000 x read 1 'r0 1000 1 x' 1", "90000 60000 mine write 1 'w0 1000 1 mine'"))
-	scripttest.Run(t, release, others("-%s", waiting, "90000 mine '' free", "90000 x '' free", "90000 x 'w0 1000 1 x' free"))
-	scripttest.Run(t, pass, others("-%s", waiting, "90000 60000 next write 1 'w0 1000 1 next' '' mine free", "90000 60000 next read 9 'r0 1000 9 next' 1 x free"))
-	scripttest.Run(t, adopt, others("-%s", waiting, "90000 mine 60000 new 0 free", "90000 x 60000 new 0 free", "90000 x 60000 new 1 free"))
-	scripttest.Run(t, extend, others("[['%s']]", row{Keys: "lock"}, "mine 60000", "x 60000"))
-	scripttest.Run(t, inspect, others("-%s", row{Keys: inspected, Before: waiting.Before}, ""))
-}

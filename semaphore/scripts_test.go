@@ -662,24 +662,6 @@ func TestInspectScript(t *testing.T) {
 	scripttest.Run(t, inspect, rows)
 }
 
-// TestOtherKindsScripts: no script takes what is no semaphore for one, or changes it, or serves those who wait.
-func TestOtherKindsScripts(t *testing.T) {
-	others := func(reply string, r row, args ...string) []row {
-		return on("", scripttest.OtherKinds([]string{"permit"}, reply, r, args...)...)
-	}
-	waiting := row{Before: "RPUSH queue 'a 1000 1 first'", Listening: "queue:a"}
-	scripttest.Run(t, acquire, others("-%s", waiting, "3 90000 60000 mine 1 '' '' 1", "3 90000 60000 read:x 2 ''", "3 90000 60000 x 1 'line 1000 1 x' 1"))
-	fast := waiting
-	fast.Runs = "EXISTS "
-	scripttest.Run(t, acquire, others("-%s", fast, "3 90000 60000 mine 1 ''"))
-	scripttest.Run(t, release, others("-%s", waiting, "3 90000 mine '' free", "3 90000 read:x '' free", "3 90000 x 'a 1000 1 first' free"))
-	scripttest.Run(t, pass, others("-%s", waiting, "3 90000 60000 next 1 'line 1000 1 next' '' mine free", "3 90000 60000 next 4 'line 1000 4 next' 1 x free"))
-	scripttest.Run(t, adopt, others("-%s", waiting, "3 90000 mine 60000 new", "3 90000 read:x 60000 new", "3 90000 x 60000 new"))
-	scripttest.Run(t, limit, others("-%s", waiting, "3 90000 5 free", "3 90000 0 free"))
-	scripttest.Run(t, extend, others("[['%s']]", row{Keys: "lock"}, "mine 60000", "read:x 60000", "x 60000"))
-	scripttest.Run(t, inspect, others("-%s", row{Keys: inspected, Before: waiting.Before}, ""))
-}
-
 // TestMostPermitsScript: as many permits as an acquisition may take go into one command.
 func TestMostPermitsScript(t *testing.T) {
 	var members []string

@@ -151,9 +151,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		B release 18-25 ok hold=b
 		A acquire 11-12 ok hold=a2 until=100 share=1
 		C acquire 12-19 ok hold=c until=110`},
-	{"Exclusion/rw", "two writers", "C and D", `
-		C acquire 0-5 ok hold=c until=97
-		D acquire 10-12 ok hold=d until=107`},
 
 	{"Exclusion/rw", "a downgrade with a gap", "C and D", `
 		C acquire 0-5 ok hold=c until=97
@@ -183,10 +180,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		A acquire 0-5 ok hold=a until=97
 		slow fault 10-12
 		A renew 40-45 lost hold=a`},
-	{"Ownership", "gone, as it heard", "before its deadline", `
-		flush fault 0-1
-		A acquire 3-5 ok hold=a until=97
-		A lost 20-96 hold=a`},
 	{"Ownership", "gone, after a renewal", "before its deadline", `
 		A acquire 0-5 ok hold=a until=97
 		A renew 40-45 ok hold=a until=137
@@ -280,11 +273,6 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"HonestLoss", "a renewal that was answered at the deadline", "renew of A", `
 		A acquire 0-5 ok hold=a until=97
 		A renew 50-110 ok hold=a until=147 took=47`},
-	{"HonestLoss", "two renewals side by side", "", `
-		A acquire 0-5 ok hold=a until=97
-		A renew 50-90 ok hold=a until=147
-		A renew 60-110 ok hold=a until=157
-		A release 120-125 ok hold=a`},
 	{"HonestLoss", "what a renewal under way has not given yet", "write of A", `
 		A acquire 0-5 ok hold=a until=97
 		A renew 90-105 unknown hold=a until=187
@@ -415,9 +403,6 @@ var planted = []struct{ judge, name, bad, history string }{
 	{"FenceOrder", "the same at once", "same fence", `
 		A acquire 0-5 ok hold=a until=97 fence=5
 		B acquire 4-15 ok hold=b until=97 fence=5`},
-	{"FenceOrder", "the same of one owner", "same fence", `
-		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
-		B acquire 8-15 ok hold=b until=97 fence=5 owner=o`},
 	{"FenceOrder", "none", "without a fence", `
 		A acquire 0-5 ok hold=a until=97`},
 	{"FenceOrder", "renewal changes it", "changed", `
@@ -480,11 +465,6 @@ var planted = []struct{ judge, name, bad, history string }{
 		B read 3-4 ok hold=b value=0
 		B write 5-6 ok hold=b value=2
 		C read 7-8 ok hold=c value=2`},
-	{"NoLostUpdate", "of unknown end, and seen last", "", `
-		A read 0-1 ok hold=a value=0
-		A write 2- unknown hold=a value=1
-		C read 3-4 ok hold=c value=0
-		D read 5-6 ok hold=d value=1`},
 	{"NoLostUpdate", "of unknown end, seen, and lost", "both come from", `
 		A read 0-1 ok hold=a value=0
 		B read 0-1 ok hold=b value=0

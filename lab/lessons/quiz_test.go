@@ -3,43 +3,9 @@ package lessons
 // Tests what a reader is asked to predict, and which answers are right.
 
 import (
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/lockstrategies/locks/internal/testkit/redistest"
 )
-
-// TestQuiz: a reader is asked what is not known from the act before, and hears what was right.
-func TestQuiz(t *testing.T) {
-	sc := Open(redistest.ForTests(t))
-	defer sc.Close()
-	l, err := Find("compare-delete")
-	if err != nil {
-		t.Fatal(err)
-	}
-	answers := []string{"ok", "(nil)", "(integer) 1", "", "OK", "0", "OK", "c, b"}
-	w := &watcher{says: func(Question) (said string) {
-		said, answers = answers[0], answers[1:]
-		return said
-	}}
-	sc.Watch = w
-	sc.Step = func(next Event, on []Actor) error {
-		w.predicts(next, on)
-		return nil
-	}
-	if _, err := sc.Perform(t.Context(), l); err != nil {
-		redistest.Skip(t, err, "that a reader predicts the steps of a lesson")
-	}
-	const who = "who believes then that it holds the lock? "
-	want := []string{
-		"the answer? ✓ OK", `the answer? ✗ "token-of-A", not (nil)`, "the answer? ✓ (integer) 1", "the answer? – OK",
-		"the answer? ✓ OK", "the answer? ✗ (integer) 1, not 0", "the answer? ✓ OK", who + "✓ B and C believe that",
-	}
-	if !slices.Equal(w.judged, want) || w.quiz.Score() != "5 of 8 answers right" {
-		t.Errorf("%s:\n%s\nwant\n%s", w.quiz.Score(), strings.Join(w.judged, "\n"), strings.Join(want, "\n"))
-	}
-}
 
 // TestJudge: an answer may leave out what redis-cli adds, and a reply that nobody can foresee is not counted.
 func TestJudge(t *testing.T) {

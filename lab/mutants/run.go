@@ -55,7 +55,7 @@ var subjects = []subject{
 	{"rwlock", []judge{{"rwlock", ""}, {"internal/testkit/subjects", onServers}}},
 	{"semaphore", []judge{{"semaphore", ""}, {"internal/testkit/subjects", onServers}}},
 	{"internal/algorithm/queue", []judge{{"internal/algorithm/queue", ""}, {"fairqueue", ""}, {"semaphore", ""}}},
-	{"internal/algorithm/holderset", []judge{{"semaphore", ""}, {"rwlock", ""}}},
+	{"internal/algorithm/holderset", []judge{{"semaphore", ""}, {"rwlock", ""}, {"internal/testkit/subjects", "^TestKinds$"}}},
 	{"reentrant", []judge{{"reentrant", ""}, {"internal/testkit/subjects", onServers}}},
 	{"redlock", []judge{{"redlock", ""}, {"internal/testkit/subjects", ""}}},
 	{"clients/redigo", []judge{{"clients/redigo", ""}}},

@@ -186,19 +186,6 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestImitation: that times mean nothing is said above, and where they are.
-func TestImitation(t *testing.T) {
-	r := sample()
-	const warning = "Times mean nothing here."
-	if text, _ := read(t, write(t, r)); strings.Contains(text, warning) {
-		t.Error("the page warns of times of a real server")
-	}
-	r.Imitation = true
-	if text, _ := read(t, write(t, r)); strings.Count(text, warning) != 2 {
-		t.Errorf("the page warns %d times, want at its top and next to the times", strings.Count(text, warning))
-	}
-}
-
 // TestLessonsNamed: the lessons to which the tables lead are given, and what they show is in the tables.
 func TestLessonsNamed(t *testing.T) {
 	var properties, rows []string

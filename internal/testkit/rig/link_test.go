@@ -112,6 +112,15 @@ func dial(t *testing.T, l *Link) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
+// talking is a connection that works.
+func talking(t *testing.T, l *Link) *net.TCPConn {
+	t.Helper()
+	c := dial(t, l)
+	say(t, c, "a")
+	hear(t, c, "a")
+	return c
+}
+
 func say(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -171,9 +180,7 @@ func TestHoldKeepsEveryByte(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, l := linked(t)
-			c := dial(t, l)
-			say(t, c, "a")
-			hear(t, c, "a")
+			c := talking(t, l)
 			l.Hold(d)
 			say(t, c, "b")
 			say(t, c, "c")
@@ -197,11 +204,7 @@ func TestCutTakesBytesAndHealEndsTheStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, l := linked(t)
-			old, idle := dial(t, l), dial(t, l)
-			for _, c := range []net.Conn{old, idle} {
-				say(t, c, "a")
-				hear(t, c, "a")
-			}
+			old, idle := talking(t, l), talking(t, l)
 			l.Cut(d)
 			heard := "aa"
 			fresh := dial(t, l) // accepted, and nothing comes of it
@@ -264,9 +267,7 @@ func TestChildrenStart(t *testing.T) {
 func TestCutLeavesTheOtherDirection(t *testing.T) {
 	t.Parallel()
 	e, l := linked(t)
-	c := dial(t, l)
-	say(t, c, "a")
-	hear(t, c, "a")
+	c := talking(t, l)
 	l.Cut(Requests)
 	e.hangUp()
 	end(t, c, nil) // the server's end of the stream comes through
@@ -298,9 +299,7 @@ func TestDelay(t *testing.T) {
 func TestReset(t *testing.T) {
 	t.Parallel()
 	e, l := linked(t)
-	c := dial(t, l)
-	say(t, c, "a")
-	hear(t, c, "a")
+	c := talking(t, l)
 	l.Hold(Requests)
 	say(t, c, "b")
 	l.Reset()
@@ -313,9 +312,7 @@ func TestReset(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	_, l := linked(t)
-	c := dial(t, l)
-	say(t, c, "a")
-	hear(t, c, "a")
+	c := talking(t, l)
 	l.Refuse()
 	end(t, c, syscall.ECONNRESET)
 	for range 3 {

@@ -40,6 +40,16 @@ func (w *world) connect() (redis.Conn, error) {
 		redis.DialDatabase(c.Database), redis.DialReadTimeout(generous))
 }
 
+// arrived is such a connection, which has reached the server.
+func (w *world) arrived() redis.Conn {
+	w.t.Helper()
+	c, err := w.connect()
+	w.must(err)
+	_, err = c.Do("PING")
+	w.must(err)
+	return c
+}
+
 // says is what the contender hears, on a new connection.
 func (w *world) says(cmd string, args ...any) string {
 	c, err := w.connect()
@@ -73,11 +83,8 @@ func (w *world) want(want, cmd string, args ...any) {
 // wantNothing fails the test if the contender, connected before the fault, hears anything.
 func (w *world) wantNothing(fault func(), cmd string, args ...any) {
 	w.t.Helper()
-	c, err := w.connect()
-	w.must(err)
+	c := w.arrived()
 	defer c.Close()
-	_, err = c.Do("PING")
-	w.must(err)
 	fault()
 	if v, err := redis.DoWithTimeout(c, brief, cmd, args...); !errors.Is(err, os.ErrDeadlineExceeded) {
 		w.t.Errorf("%s %v = %v, %v, want no answer", cmd, args, v, err)
@@ -223,11 +230,8 @@ func words(t *testing.T, r *Rig) {
 		}},
 		{"split brain", func(ctx context.Context, w *world) {
 			w.must(w.Replicate(ctx))
-			old, err := w.connect()
-			w.must(err)
+			old := w.arrived()
 			defer old.Close()
-			_, err = old.Do("PING") // so it has arrived there
-			w.must(err)
 			w.must(w.FailOverKeepingOld(ctx))
 			if v, err := old.Do("SET", "k", "old", "NX"); v != "OK" {
 				w.t.Errorf("SET at the old master = %v, %v, want OK", v, err)
@@ -288,11 +292,8 @@ func words(t *testing.T, r *Rig) {
 			w.want("error: WRONGTYPE", "GET", "k")
 		}},
 		{"kill clients", func(ctx context.Context, w *world) {
-			c, err := w.connect()
-			w.must(err)
+			c := w.arrived()
 			defer c.Close()
-			_, err = c.Do("PING")
-			w.must(err)
 			w.must(w.KillClients(ctx))
 			if _, err := c.Do("PING"); err == nil {
 				w.t.Error("PING on a killed connection was answered")
@@ -419,11 +420,8 @@ func (w *world) changePlaces(ctx context.Context, word func(context.Context) err
 	w.lock("k")
 	w.must(w.Replicate(ctx))
 	for range 2 {
-		old, err := w.connect()
-		w.must(err)
+		old := w.arrived()
 		defer old.Close()
-		_, err = old.Do("PING") // so it has arrived there
-		w.must(err)
 		w.must(word(ctx))
 		if v, err := redis.String(old.Do("GET", "k")); v != "token" || err != nil {
 			w.t.Errorf("GET at the old master, which is a replica = %q, %v, want token", v, err)
@@ -435,11 +433,8 @@ func (w *world) changePlaces(ctx context.Context, word func(context.Context) err
 		w.want("1", "DEL", "k")
 		w.lock("k")
 	}
-	old, err := w.connect()
-	w.must(err)
+	old := w.arrived()
 	defer old.Close()
-	_, err = old.Do("PING")
-	w.must(err)
 	w.must(word(ctx))
 	w.must(w.StallReplica(ctx))
 	w.want("1", "DEL", "k")

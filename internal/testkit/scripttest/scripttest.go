@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -337,38 +336,6 @@ func BadCounters(r Row) []Row {
 		bad.Reply = "-FENCE the counter fence holds no fence: " + value[:min(told, len(value))]
 		bad.After = Same
 		rows = append(rows, bad)
-	}
-	return rows
-}
-
-// OtherKinds are the rows of a script that finds in the key lock a sorted set whose members do not begin with one of the same: it says
-// what is there, and changes nothing, with each of these ARGV. reply is how it replies, with %s for the error. The rest of the rows is
-// r's; its Runs come first.
-func OtherKinds(same []string, reply string, r Row, args ...string) []Row {
-	const told = 50 // characters of a member
-	long := strings.Repeat("x", told)
-	semaphore, readWrite, none := "the permits of a semaphore", "a read-write lock", "no lock: one of its members is "
-	var rows []Row
-	for members, what := range map[string]string{
-		"@7000 permit:x": semaphore, "@-2 permit:x @7000 permit:y": semaphore, "@-1 permit:x": semaphore,
-		"@7000 read:x": readWrite, "@-1 read:x @7000 read:y": readWrite, "@7000 write:x": readWrite, "@-1 write:x": readWrite,
-		"@7000 mine": none + "mine", "@7000 permits:mine": none + "permits:mine", "@7000 :mine": none + ":mine", "@7000 a.write:mine": none + "a.write:mine",
-		"@-1 mine @7000 read:x": none + "mine", "@7000 " + long + "y": none + long,
-	} {
-		_, word, _ := strings.Cut(members, " ")
-		word, _, _ = strings.Cut(word, ":")
-		if slices.Contains(same, word) {
-			continue
-		}
-		for _, a := range args {
-			other := r
-			other.Name, other.Args = "the lock is "+members, a
-			other.Before = "ZADD lock " + members + " PX 9000; " + r.Before
-			other.Reply = fmt.Sprintf(reply, "NOLOCK the key lock holds "+what)
-			other.After = Same
-			other.Runs = r.Runs + "ZRANGE PTTL ZREMRANGEBYSCORE" // the last one removes nothing, and is refused by a replica
-			rows = append(rows, other)
-		}
 	}
 	return rows
 }

@@ -79,6 +79,7 @@ func allKinds() []kind {
 		{"a stream", foreign("XADD", "*", "a", "b"), nil, false, ""},
 		{"a foreign hash", foreign("HSET", "a", "b"), nil, false, "holds no re-entrant lock: a field is unknown or has a bad value: a"},
 		{"a foreign sorted set", foreign("ZADD", 1, "a", 9e15, "b"), nil, false, "holds no lock: one of its members is a"},
+		{"a foreign sorted set with a like word", foreign("ZADD", 9e15, "a.write:a"), nil, false, "holds no lock: one of its members is a.write:a"},
 		{"a foreign sorted set of great scores", foreign("ZADD", 9e15, "a:b"), nil, false, "holds no lock: one of its members is a:b"},
 	}
 }
