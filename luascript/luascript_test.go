@@ -16,7 +16,7 @@ import (
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
+func TestMain(m *testing.M) { locktest.Main(m, func(s *redistest.Server) { url = s.URL() }) }
 
 // TestConformance holds the strategy to what every lock must do.
 func TestConformance(t *testing.T) { subjects.Run(t, "luascript") }

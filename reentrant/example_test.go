@@ -10,8 +10,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
-	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/reentrant"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -93,27 +91,4 @@ func ExampleNew_owner() {
 	// still held: true
 	// inner released: <nil>
 	// free: true
-}
-
-// yourNode is your own driver.Node, over another client; here it is the tests'.
-var yourNode driver.Node
-
-// New takes any node: of another client, or one with something around it.
-func ExampleNew_node() {
-	requests := 0
-	counting := conformance.GateNode(yourNode, func(request string, send func()) {
-		requests++
-		send()
-	})
-	locks, err := reentrant.New(counting, strategy.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	err = strategy.Do(ctx, locks.NewLock("counted"), func(ctx context.Context, _ strategy.Lease) error {
-		return strategy.Do(ctx, locks.NewLock("counted"), func(context.Context, strategy.Lease) error { return nil })
-	})
-	fmt.Println("requests:", requests, "error:", err)
-	// Output:
-	// requests: 4 error: <nil>
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/rwlock"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, new(driver.Node)) }
+func TestMain(m *testing.M) { locktest.Main(m, func(s *redistest.Server) { url = s.URL() }) }
 
 // TestConformance holds the strategy to what every lock must do, by its writers, and to what readers rely on.
 func TestConformance(t *testing.T) { subjects.Run(t, "rwlock") }

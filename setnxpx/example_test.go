@@ -10,8 +10,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	redigonode "github.com/lockstrategies/locks/clients/redigo"
-	"github.com/lockstrategies/locks/conformance"
-	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -124,31 +122,4 @@ func ExampleNew_csRedisCore() {
 	// first: true
 	// second: out of time true
 	// released: true
-}
-
-// yourNode is your own driver.Node, over another client; here it is the tests'.
-var yourNode driver.Node
-
-// New takes any node: of another client, or one with something around it.
-func ExampleNew_node() {
-	log := func(request string, send func()) {
-		fmt.Println(request)
-		send()
-	}
-	locks, err := setnxpx.New(conformance.GateNode(yourNode, log), strategy.Options{})
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	lease, err := locks.NewLock("shown").TryAcquire(ctx)
-	if err != nil {
-		panic(err)
-	}
-	if err := lease.Release(ctx); err != nil {
-		panic(err)
-	}
-	// Output:
-	// SET lock:{shown}
-	// GETEX lock:{shown}
-	// DEL lock:{shown}
 }

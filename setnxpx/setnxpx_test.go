@@ -7,12 +7,13 @@ import (
 
 	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/internal/testkit/locktest"
+	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/setnxpx"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-func TestMain(m *testing.M) { locktest.MainForExamples(m, &url, &yourNode) }
+func TestMain(m *testing.M) { locktest.Main(m, func(s *redistest.Server) { url = s.URL() }) }
 
 // TestConformance holds both variants to what every lock must do, and confirms
 // their weaknesses.
