@@ -14,36 +14,34 @@ const (
 
 	last = "9007199254740990" // one more is 2^53-1, which is no fence
 	over = "9007199254740991"
-
-	early = "1700000000 42" // in a second, and in a millisecond
 )
 
 func TestAcquireScript(t *testing.T) {
 	rows := append(scripttest.BadCounters(row{}),
-		row{Name: "free", Time: early,
+		row{Name: "free",
 			Reply: "#512", After: "SET fence #512 PX 90000; SET lock mine PX 60000", Runs: "GET TIME GET SET SET"},
 		row{Name: "free, without fences", Keys: "lock", Reply: "0", After: "SET lock mine PX 60000", Runs: "GET SET"},
 		row{Name: "the counter is behind the clock", Before: "SET fence #-9",
 			Reply: "#0", After: "SET fence #0 PX 90000; SET lock mine PX 60000"},
 		row{Name: "the counter is one behind the clock", Before: "SET fence #-1",
 			Reply: "#0", After: "SET fence #0 PX 90000; SET lock mine PX 60000"},
-		row{Name: "the counter is at the clock", Before: "SET fence #0", Time: early,
+		row{Name: "the counter is at the clock", Before: "SET fence #0",
 			Reply: "#1", After: "SET fence #1 PX 90000; SET lock mine PX 60000"},
-		row{Name: "the counter is ahead of the clock", Before: "SET fence #700", Time: early,
+		row{Name: "the counter is ahead of the clock", Before: "SET fence #700",
 			Reply: "#701", After: "SET fence #701 PX 90000; SET lock mine PX 60000"},
-		row{Name: "the counter is far ahead of the clock: it expires after its own time", Before: "SET fence #5000000 PX 100", Time: early,
+		row{Name: "the counter is far ahead of the clock: it expires after its own time", Before: "SET fence #5000000 PX 100",
 			Reply: "#5000001", After: "SET fence #5000001 PX 95000; SET lock mine PX 60000"},
 		row{Name: "the counter is kept for ever", Before: "SET fence #-9 PX 7000", Args: "mine 60000 0 1",
 			Reply: "#0", After: "SET fence #0; SET lock mine PX 60000"},
 		row{Name: "the last fence", Before: "SET fence " + last, Args: "mine 60000 0 1",
 			Reply: over, After: "SET fence " + over + "; SET lock mine PX 60000"},
-		row{Name: "several fences", Before: "SET fence #-9", Time: early, Args: "mine 60000 90000 16",
+		row{Name: "several fences", Before: "SET fence #-9", Args: "mine 60000 90000 16",
 			Reply: "[#0 16]", After: "SET fence #15 PX 90000; SET lock mine PX 60000"},
 		row{Name: "several fences, without fences", Keys: "lock", Args: "mine 60000 90000 16",
 			Reply: "0", After: "SET lock mine PX 60000"},
-		row{Name: "as many as may be ahead of the clock", Before: "SET fence #495", Time: early, Args: "mine 60000 90000 16",
+		row{Name: "as many as may be ahead of the clock", Before: "SET fence #495", Args: "mine 60000 90000 16",
 			Reply: "[#496 16]", After: "SET fence #511 PX 90000; SET lock mine PX 60000"},
-		row{Name: "one more", Before: "SET fence #496", Time: early, Args: "mine 60000 90000 16",
+		row{Name: "one more", Before: "SET fence #496", Args: "mine 60000 90000 16",
 			Reply: "#497", After: "SET fence #497 PX 90000; SET lock mine PX 60000"},
 		row{Name: "held", Before: "SET lock other PX 7000; SET fence 7",
 			Reply: "[other 7000]", After: "SET fence 7; SET lock other PX 7000", Runs: "GET GETEX PTTL"},
@@ -52,7 +50,7 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "no lock", Before: "RPUSH lock x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Forbid: "SET/fence", Reply: "-NOPERM forbidden"},
-		row{Name: "the lock may not be written", Time: early, Forbid: "SET/lock", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
+		row{Name: "the lock may not be written", Forbid: "SET/lock", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000"},
 		row{Name: "out of memory", OOM: true, Reply: "-OOM"},
 	)
 	scripttest.Run(t, acquire, scripttest.On("lock fence", "mine 60000 90000 1", rows...))
@@ -62,7 +60,7 @@ func TestAdoptScript(t *testing.T) {
 	rows := append(scripttest.BadCounters(row{Before: "SET lock old PX 7000"}),
 		row{Name: "held", Before: "SET fence #-5; SET lock old PX 7000",
 			Reply: "#0", After: "SET fence #0 PX 90000; SET lock mine PX 60000", Heard: "free old", Runs: "GET TIME GET SET SET PUBLISH"},
-		row{Name: "for less", Before: "SET fence #5; SET lock old PX 70000", Time: early,
+		row{Name: "for less", Before: "SET fence #5; SET lock old PX 70000",
 			Reply: "#6", After: "SET fence #6 PX 90000; SET lock mine PX 60000", Heard: "free old"},
 		row{Name: "the counter is kept for ever", Before: "SET fence #-5; SET lock old PX 7000", Args: "old mine 60000 0 free",
 			Reply: "#0", After: "SET fence #0; SET lock mine PX 60000", Heard: "free old"},
@@ -74,7 +72,7 @@ func TestAdoptScript(t *testing.T) {
 		row{Name: "no lock", Before: "RPUSH lock x", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter is a list", Before: "RPUSH fence x; SET lock old PX 7000", Reply: "-WRONGTYPE", After: same},
 		row{Name: "the counter may not be written", Before: "SET lock old PX 7000", Forbid: "SET/fence", Reply: "-NOPERM forbidden", After: same},
-		row{Name: "the lock may not be written", Time: early, Before: "SET lock old PX 7000", Forbid: "SET/lock", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000; SET lock old PX 7000"},
+		row{Name: "the lock may not be written", Before: "SET lock old PX 7000", Forbid: "SET/lock", Reply: "-NOPERM forbidden", After: "SET fence #512 PX 90000; SET lock old PX 7000"},
 		row{Name: "out of memory", Before: "SET lock old PX 7000", OOM: true, Reply: "-OOM", After: same},
 	)
 	scripttest.Run(t, adopt, scripttest.On("lock fence", "old mine 60000 90000 free", rows...))

@@ -27,8 +27,6 @@ const (
 	stale    = "HSET lock fence 7 hold:a @9000 hold:old @-1 owner me PX 9000"
 )
 
-const early = "1700000000 42" // in a second, and in a millisecond
-
 func TestAcquireScript(t *testing.T) {
 	const mine = "me t 60000 0 90000"
 	const made = "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner me PX 60000"
@@ -37,9 +35,9 @@ func TestAcquireScript(t *testing.T) {
 		row{Name: "free", Reply: "#0", After: made, Runs: "HGETALL TIME GET SET HSET PEXPIREAT"},
 		row{Name: "free, before Redis 7.0", Old: true, Reply: "#0", After: made, Runs: "HGETALL PTTL TIME GET SET DEL HDEL PEXPIREAT HSET PEXPIREAT"},
 		row{Name: "the counter is behind the clock", Before: "SET fence #-1", Reply: "#0", After: made},
-		row{Name: "the counter is at the clock", Time: early, Before: "SET fence #0", Reply: "#1", After: "SET fence #1 PX 90000; HSET lock fence #1 hold:t @60000 owner me PX 60000"},
-		row{Name: "the counter is ahead of the clock", Time: early, Before: "SET fence #700", Reply: "#701", After: "SET fence #701 PX 90000; HSET lock fence #701 hold:t @60000 owner me PX 60000"},
-		row{Name: "the counter is far ahead of the clock: it expires after its own time", Time: early, Before: "SET fence #5000000 PX 100", Reply: "#5000001",
+		row{Name: "the counter is at the clock", Before: "SET fence #0", Reply: "#1", After: "SET fence #1 PX 90000; HSET lock fence #1 hold:t @60000 owner me PX 60000"},
+		row{Name: "the counter is ahead of the clock", Before: "SET fence #700", Reply: "#701", After: "SET fence #701 PX 90000; HSET lock fence #701 hold:t @60000 owner me PX 60000"},
+		row{Name: "the counter is far ahead of the clock: it expires after its own time", Before: "SET fence #5000000 PX 100", Reply: "#5000001",
 			After: "SET fence #5000001 PX 95000; HSET lock fence #5000001 hold:t @60000 owner me PX 60000"},
 		row{Name: "the counter is kept for ever", Args: "me t 60000 0 0", Before: "SET fence #-1 PX 7000", Reply: "#0", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner me PX 60000"},
 		row{Name: "the last fence", Args: "me t 60000 0 0", Before: "SET fence 9007199254740990", Reply: "9007199254740991",
@@ -208,7 +206,7 @@ func TestAdoptScript(t *testing.T) {
 	rows := on("lock fence", args,
 		row{Name: "the only hold", Before: one, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000",
 			Runs: "HGETALL PTTL TIME GET SET HSET PEXPIREAT HDEL"},
-		row{Name: "the only hold, for less", Time: early, Args: "a 4000 t you 90000", Before: "SET fence #5; " + one, Reply: "[#6 you]",
+		row{Name: "the only hold, for less", Args: "a 4000 t you 90000", Before: "SET fence #5; " + one, Reply: "[#6 you]",
 			After: "SET fence #6 PX 90000; HSET lock fence #6 hold:t @4000 owner you PX 4000"},
 		row{Name: "the only hold, and its fence is kept for ever", Args: "a 60000 t you 0", Before: one, Reply: "[#0 you]", After: "SET fence #0; HSET lock fence #0 hold:t @60000 owner you PX 60000"},
 		row{Name: "the only hold that counts", Before: stale, Reply: "[#0 you]", After: "SET fence #0 PX 90000; HSET lock fence #0 hold:t @60000 owner you PX 60000"},

@@ -18,11 +18,9 @@ const (
 	inspected = "lock fence readers writers"
 )
 
-// on plays rows early in a second, where the microseconds of the clock begin with zeros. All that wait listen,
-// unless the row says who does.
+// on completes rows. All that wait listen, unless the row says who does.
 func on(args string, rows ...row) []row {
 	for i := range rows {
-		rows[i].Time = "1700000000 42"
 		if rows[i].Listening == "" {
 			rows[i].Listening = "readers:r0 readers:r1 readers:r2 writers:w0 writers:w1 writers:w2"
 		}

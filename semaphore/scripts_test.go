@@ -20,13 +20,7 @@ const (
 	inspected = "lock fence queue"
 )
 
-// on plays rows early in a second, where the microseconds of the clock begin with zeros.
-func on(args string, rows ...row) []row {
-	for i := range rows {
-		rows[i].Time = "1700000000 42"
-	}
-	return scripttest.On(keys, args, rows...)
-}
+func on(args string, rows ...row) []row { return scripttest.On(keys, args, rows...) }
 
 const (
 	full   = "ZADD lock @5000 permit:a @7000 permit:b @9000 permit:c PX 9000" // three permits of three

@@ -6,7 +6,7 @@
 -- Returns  {reply, keys after, messages published, commands, now in microseconds, microseconds that passed}
 local row, real = cjson.decode(ARGV[1]), redis
 local began = real.call('TIME')
-local time = #row.time == 2 and row.time or began
+local time = row.time
 local now = time[1] * 1000000 + time[2]
 local ahead = math.floor((began[1] * 1000000 + began[2]) / 1000) - math.floor(now / 1000) -- ms
 
