@@ -316,17 +316,23 @@ func (v Variant) deadPools() []*redis.Pool {
 	return pools
 }
 
+// Environment is that in which another process opens these servers, as given ones.
+func Environment(servers ...*redistest.Server) []string {
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
+	}
+	return []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
+}
+
 // Subject is the variant on its servers, for the conformance suite.
 func (v Variant) Subject(servers []*redistest.Server) conformance.Subject {
 	var pools []*redis.Pool
-	var urls []string
 	for _, s := range servers {
 		pools = append(pools, s.Pool())
-		urls = append(urls, s.URL())
 	}
 	s := v.SubjectOn(pools)
-	// A child process opens the same servers as given ones.
-	s.ChildEnv = []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
+	s.ChildEnv = Environment(servers...)
 	if servers[0].Version() == redistest.Imitation { // it has no CLIENT KILL
 		s.BreakWatches = nil
 	}

@@ -3,13 +3,8 @@ package main
 // The program lab: the flash sale.
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 
-	"github.com/gomodule/redigo/redis"
-
-	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/subjects"
 	"github.com/lockstrategies/locks/lab/compare"
@@ -19,23 +14,8 @@ import (
 // TestFlashsaleJSON takes everything that one server allows, with a password.
 func TestFlashsaleJSON(t *testing.T) {
 	t.Parallel()
-	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
-	out, errs, code := clitest.RunIn(t, environment(s), "flashsale", "--json")
-	if code != 0 {
-		t.Fatalf("exit %d:\n%s%s", code, errs, out)
-	}
-	if strings.Contains(out+errs, "fish") {
-		t.Errorf("the password is in the output:\n%s%s", out, errs)
-	}
-	if first, _, _ := strings.Cut(errs, "\n"); !strings.HasPrefix(first, "redis: servers given by REDIS_ADDRS, ") {
-		t.Errorf("the first line is %q, want the choice", first)
-	}
-	var r flashsale.Report
-	d := json.NewDecoder(strings.NewReader(out))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		t.Fatalf("%v in\n%s", err, out)
-	}
+	all := locked(t, 1)
+	r := decoded[flashsale.Report](t, all, "flashsale")
 	ways, leftOut := flashsale.Ways(subjects.All(), 1)
 	if len(r.Results) != len(ways) || len(r.LeftOut) != len(leftOut) || len(r.Redis.Addrs) > 0 || r.Redis.Kind != "given" {
 		t.Errorf("%d results, %d left out, on %+v, want %d and %d", len(r.Results), len(r.LeftOut), r.Redis, len(ways), len(leftOut))
@@ -45,19 +25,13 @@ func TestFlashsaleJSON(t *testing.T) {
 			t.Errorf("%v: %+v", res.Way, res)
 		}
 	}
-	conn := s.Pool().Get()
-	defer conn.Close()
-	wantSwept(t, conn)
+	wantSwept(t, all[0])
 }
 
 // wantSwept: no key is left on a server of the test's own.
-func wantSwept(t *testing.T, conn redis.Conn) {
+func wantSwept(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	keys, err := redis.Strings(conn.Do("KEYS", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(keys) > 0 {
+	if keys := redistest.Do(t, s, "KEYS", "*").([]any); len(keys) > 0 {
 		t.Errorf("left are %q", keys)
 	}
 }

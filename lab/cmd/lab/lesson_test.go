@@ -6,17 +6,17 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/lockstrategies/locks/internal/testkit/clitest"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
@@ -133,20 +133,9 @@ func TestLessonScript(t *testing.T) {
 
 // TestLessonJSON: on a server with a password, on which nothing is left.
 func TestLessonJSON(t *testing.T) {
-	s := redistest.Own(t, redistest.Config{Password: "sword,fish"})
-	out, errs, code := clitest.RunIn(t, environment(s), "lesson", "lua", "1", "--json")
-	if code != 0 || !strings.HasPrefix(errs, "redis: servers given by REDIS_ADDRS, ") {
-		t.Fatalf("exit %d:\n%s%s", code, errs, out)
-	}
-	if strings.Contains(out+errs, "fish") {
-		t.Errorf("the password is in the output:\n%s%s", out, errs)
-	}
-	var got []lessons.Result
-	d := json.NewDecoder(strings.NewReader(out))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&got); err != nil || d.More() {
-		t.Fatalf("%v in\n%s", err, out)
-	}
+	all := locked(t, 1)
+	s := all[0]
+	got := decoded[[]lessons.Result](t, all, "lesson", "lua", "1")
 	if len(got) != 2 || got[0].Number != 9 || got[1].Name != "setnx" || len(got[0].Acts) != 4 || len(got[0].Acts[0].Listings) != 1 {
 		t.Fatalf("there is %+v", got)
 	}
@@ -156,9 +145,7 @@ func TestLessonJSON(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	conn := s.Pool().Get()
-	defer conn.Close()
-	wantSwept(t, conn)
+	wantSwept(t, s)
 }
 
 // TestLessonJSONUnfinished: what was given is printed, also when a later one could not be.
@@ -178,10 +165,26 @@ func TestLessonJSONUnfinished(t *testing.T) {
 
 // stepped is a lesson under way, at a prompt.
 type stepped struct {
+	*exec.Cmd
 	t     *testing.T
 	in    io.WriteCloser
 	out   *bufio.Reader
+	errs  bytes.Buffer
 	shown string // up to the prompt
+}
+
+// steps begins lessons on a server.
+func steps(t *testing.T, on *redistest.Server, lessons ...string) *stepped {
+	t.Helper()
+	s := &stepped{t: t, Cmd: clitest.Command(t, slices.Concat([]string{"lesson", "--step", "--redis", on.URL()}, lessons)...)}
+	in, err1 := s.StdinPipe()
+	out, err2 := s.StdoutPipe()
+	s.Stderr = &s.errs
+	if err := errors.Join(err1, err2, s.Start()); err != nil {
+		t.Fatal(err)
+	}
+	s.in, s.out = in, bufio.NewReader(out)
+	return s
 }
 
 // until reads up to the next prompt, or to the end.
@@ -210,28 +213,17 @@ func (s *stepped) enter(word string) {
 // before it does.
 func TestLessonStep(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	cmd := clitest.Command(t, "lesson", "8", "--step", "--redis", s.URL())
-	in, err1 := cmd.StdinPipe()
-	out, err2 := cmd.StdoutPipe()
-	if err1 != nil || err2 != nil || cmd.Start() != nil {
-		t.Fatal(err1, err2)
-	}
-	conn := s.Pool().Get()
-	defer conn.Close()
-	st := &stepped{t: t, in: in, out: bufio.NewReader(out)}
+	st := steps(t, s, "8")
 	var prompts []string
 	for p := st.until(); p != ""; p = st.until() {
 		prompts = append(prompts, lessonName.ReplaceAllString(p, "tea"))
-		keys, err := redis.Strings(conn.Do("KEYS", "lock:*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := redistest.Do(t, s, "KEYS", "lock:*").([]any)
 		if n := len(prompts); len(keys) != map[int]int{2: 1, 3: 1, 5: 1, 7: 1, 8: 1, 9: 1, 11: 1, 12: 1, 14: 1}[n] {
 			t.Errorf("at step %d, before %q, there is %q", n, p, keys)
 		}
 		st.enter("")
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := st.Wait(); err != nil {
 		t.Errorf("%v:\n%s", err, st.shown)
 	}
 	const over = "the act is over, and what it has left on the servers goes away"
@@ -254,7 +246,7 @@ func TestLessonStep(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, st.shown)
 		}
 	}
-	wantSwept(t, conn)
+	wantSwept(t, s)
 }
 
 // TestLessonPredict: the reader says what will come, hears whether that was right, and how often it was.
@@ -293,41 +285,31 @@ func TestLessonPredict(t *testing.T) {
 // Ctrl-C, and nothing is left.
 func TestLessonStepEnds(t *testing.T) {
 	s := redistest.Own(t, redistest.Config{})
-	conn := s.Pool().Get()
-	defer conn.Close()
 	for name, c := range map[string]struct {
-		end  func(*stepped, *os.Process)
+		end  func(*stepped)
 		code int
 		word string
 	}{
-		"word":   {func(st *stepped, _ *os.Process) { st.enter(" Q ") }, 0, "The lesson ends here, as you said.\n"},
-		"input":  {func(st *stepped, _ *os.Process) { st.in.Close() }, 0, "The lesson ends here, as the input does.\n"},
-		"signal": {func(_ *stepped, p *os.Process) { p.Signal(syscall.SIGINT) }, 130, "lab: interrupted\n"},
+		"word":   {func(st *stepped) { st.enter(" Q ") }, 0, "The lesson ends here, as you said.\n"},
+		"input":  {func(st *stepped) { st.in.Close() }, 0, "The lesson ends here, as the input does.\n"},
+		"signal": {func(st *stepped) { st.Process.Signal(syscall.SIGINT) }, 130, "lab: interrupted\n"},
 	} {
-		cmd := clitest.Command(t, "lesson", "8", "lua", "--step", "--redis", s.URL())
-		in, err1 := cmd.StdinPipe()
-		out, err2 := cmd.StdoutPipe()
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		if err1 != nil || err2 != nil || cmd.Start() != nil {
-			t.Fatal(err1, err2)
-		}
-		st := &stepped{t: t, in: in, out: bufio.NewReader(out)}
+		st := steps(t, s, "8", "lua")
 		st.until()
 		st.enter("")
 		if p := st.until(); !strings.HasPrefix(p, "A → redis: GET ") {
 			t.Errorf("%s: the second prompt is %q", name, p)
 		}
-		c.end(st, cmd.Process)
+		c.end(st)
 		st.until()
-		cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.HasSuffix(st.shown+errs.String(), "\n"+c.word) {
-			t.Errorf("%s: exit %d, want %d, and %q at the end of\n%s%s", name, code, c.code, c.word, st.shown, errs.String())
+		st.Wait()
+		if code := st.ProcessState.ExitCode(); code != c.code || !strings.HasSuffix(st.shown+st.errs.String(), "\n"+c.word) {
+			t.Errorf("%s: exit %d, want %d, and %q at the end of\n%s%s", name, code, c.code, c.word, st.shown, st.errs.String())
 		}
 		if strings.Contains(st.shown, "LESSON 9") || strings.Contains(st.shown, "  → \"token") {
 			t.Errorf("%s: it goes on:\n%s", name, st.shown)
 		}
-		wantSwept(t, conn)
+		wantSwept(t, s)
 	}
 }
 

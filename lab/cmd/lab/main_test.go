@@ -101,31 +101,36 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// environment is an environment that names servers. Their URLs may have passwords, which arguments may not.
-func environment(servers ...*redistest.Server) []string {
-	var urls []string
-	for _, s := range servers {
-		urls = append(urls, strings.ReplaceAll(s.URL(), ",", "%2C")) // a comma in a password separates nothing
+// decoded is what a command says in JSON on a server, or several, with a password, which it does not say.
+func decoded[T any](t *testing.T, servers []*redistest.Server, args ...string) (v T) {
+	t.Helper()
+	out, errs, code := clitest.RunIn(t, subjects.Environment(servers...), append(args, "--json")...)
+	if code != 0 || !strings.HasPrefix(errs, "redis: servers given by REDIS_ADDRS, ") || strings.Contains(out+errs, "fish") {
+		t.Fatalf("exit %d, want 0, the choice first, and no password:\n%s%s", code, errs, out)
 	}
-	return []string{"REDIS_ADDRS=" + strings.Join(urls, ","), "REDIS_KIND=" + string(redistest.Given)}
+	d := json.NewDecoder(strings.NewReader(out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil || d.More() {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	return v
+}
+
+// locked are servers of the test's own with a password.
+func locked(t *testing.T, n int) (all []*redistest.Server) {
+	t.Helper()
+	for range n {
+		all = append(all, redistest.Own(t, redistest.Config{Password: "sword,fish"}))
+	}
+	return all
 }
 
 // TestJSON compares a strategy with weaknesses and one on several servers, all of which have a password. The rest of the table is
 // package compare's test.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	var all []*redistest.Server
-	for range 5 {
-		all = append(all, redistest.Own(t, redistest.Config{Password: "swordfish"}))
-	}
-	out, errs, code := clitest.RunIn(t, environment(all...), "compare", "--json", "--duration", "60ms", "--strategy", "setnxpx-blind", "--strategy", "redlock")
-	if code != 0 || !strings.HasPrefix(errs, "redis: servers given by REDIS_ADDRS, ") || strings.Contains(out+errs, "swordfish") {
-		t.Fatalf("exit %d, want 0, the choice first, and no password:\n%s%s", code, errs, out)
-	}
-	var r compare.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatalf("%v in\n%s", err, out)
-	}
+	all := locked(t, 5)
+	r := decoded[compare.Report](t, all, "compare", "--duration", "60ms", "--strategy", "setnxpx-blind", "--strategy", "redlock")
 	if r.Redis.Kind != "given" || len(r.Redis.Addrs) != len(all) || len(r.Strategies) != 2 || len(r.LeftOut) > 0 || len(r.Advice) == 0 {
 		t.Fatalf("%+v, %d strategies, %v left out, and %d pieces of advice", r.Redis, len(r.Strategies), r.LeftOut, len(r.Advice))
 	}
@@ -222,9 +227,7 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("lab %s: exit %d, want %d, a word, and no %q:\n%s%s", c.args, code, c.code, c.whole, out.String(), errs.String())
 		}
 		if c.args == "flashsale" {
-			conn := s.Pool().Get()
-			wantSwept(t, conn)
-			conn.Close()
+			wantSwept(t, s)
 		}
 		redistest.Do(t, s, "FLUSHALL")
 	}
