@@ -302,37 +302,31 @@ func TestHistoriesStayReadable(t *testing.T) {
 // TestCalledOff calls each trial off at one of its first 40 requests, or, of all but one lock, at some of
 // these: it says so, and ends then, and waits for nothing that cannot come any more. The time is fake.
 func TestCalledOff(t *testing.T) {
-	on := func(m *memory.Server, count func(Gate) Gate) Subject {
-		s := subjectOn(m, "memory")
-		s.speaks(func(g Gate) driver.Protocol { return m.Gated(count(g)) })
-		return s
+	on := func(reentrant bool, subject func(*memory.Server, string) Subject) func(count func()) Subject {
+		return func(count func()) Subject {
+			server := &memory.Server{Reentrant: reentrant}
+			server.Intercept(func(_ context.Context, _ memory.Request, serve func() error) error {
+				count()
+				return serve()
+			})
+			return subject(server, "memory")
+		}
 	}
-	for name, subject := range map[string]func(count func(Gate) Gate) Subject{
-		"memory":    func(count func(Gate) Gate) Subject { return on(&memory.Server{}, count) },
-		"reentrant": func(count func(Gate) Gate) Subject { return on(&memory.Server{Reentrant: true}, count) },
-		"semaphore": func(count func(Gate) Gate) Subject {
-			m := &memory.Server{}
-			s := semaphoresOn(m, "semaphore")
-			s.OpenPermits = func(permits int, o strategy.Options) (strategy.Semaphore, error) {
-				return memory.NewSemaphore(m.Shares(count(open), permits), o)
-			}
-			return s
-		},
-		"read-write": func(count func(Gate) Gate) Subject {
-			m := &memory.Server{}
-			s := readWritersOn(m, "read-write")
-			s.OpenRW = func(o strategy.Options) (strategy.ReadWriter, error) {
-				return memory.NewReadWriter(m.Shares(count(open), 0), o)
-			}
-			return s
-		},
-		"quorum": func(count func(Gate) Gate) Subject {
+	for name, subject := range map[string]func(count func()) Subject{
+		"memory":     on(false, subjectOn),
+		"reentrant":  on(true, subjectOn),
+		"semaphore":  on(false, semaphoresOn),
+		"read-write": on(false, readWritersOn),
+		"quorum": func(count func()) Subject {
 			s := quorumSubject("quorum", 3, 0, mistakes{})
 			openNodes := s.OpenNodes
 			s.OpenNodes = func(o strategy.Options, gates []Gate) (strategy.Strategy, error) {
 				counted := make([]Gate, len(gates))
 				for i, g := range gates {
-					counted[i] = count(g)
+					counted[i] = func(request string, send func()) {
+						count()
+						g(request, send)
+					}
 				}
 				return openNodes(o, counted)
 			}
@@ -360,19 +354,16 @@ func TestCalledOff(t *testing.T) {
 }
 
 // calledOff reports whether the trial came to its k-th request, at which it is called off.
-func calledOff(t *testing.T, subject func(func(Gate) Gate) Subject, p Property, k int64) (came bool) {
+func calledOff(t *testing.T, subject func(count func()) Subject, p Property, k int64) (came bool) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, callOff := context.WithCancelCause(t.Context())
 		defer callOff(nil)
 		enough := errors.New("enough")
 		var requests, off atomic.Int64
-		s := subject(func(g Gate) Gate {
-			return func(request string, send func()) {
-				if requests.Add(1) == k {
-					off.Store(time.Now().UnixNano())
-					callOff(enough)
-				}
-				g(request, send)
+		s := subject(func() {
+			if requests.Add(1) == k {
+				off.Store(time.Now().UnixNano())
+				callOff(enough)
 			}
 		})
 		r := check(ctx, s, p, limits{patience: time.Hour, watchdog: 2 * time.Hour})

@@ -258,24 +258,6 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestSection: a table has medians, intervals in its first column and for ratios, and says who came to no end.
-func TestSection(t *testing.T) {
-	want := `About.
-
-| | ÷ | µs |
-|---|--:|--:|
-| rwlock | 4.00 [4.00, 4.00] | 6.00 |
-| rwlock@before | 2.00 | 12.0 |
-| fairqueue | 1.00 [1.00, 1.00] | – |
-| fairqueue@before (stuck in 1 of 2) | 1.00 | – |
-
-Repetitions: 2, shortened; today; intervals cover the median with 50 %.
-`
-	if got := some().section("today", true); got != want {
-		t.Errorf("the section is\n%s\nwant\n%s", got, want)
-	}
-}
-
 // TestStats: summaries, quantiles, shares, and hand-offs between processes.
 func TestStats(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
