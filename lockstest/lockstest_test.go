@@ -532,34 +532,27 @@ func TestMistakes(t *testing.T) {
 	tb.want(t, `lock "invoice/42" is still held by`)
 }
 
-func TestBadPermits(t *testing.T) {
-	t.Parallel()
-	tb := &strict{TB: t}
-	defer func() {
-		if recover() != any(tb) {
-			t.Error("a semaphore without permits does not end the test")
-		}
-		tb.want(t, "a semaphore of 0 permits")
-	}()
-	lockstest.New(tb).Semaphore(0, strategy.Options{})
-}
-
+// TestBadOptions: what no lock can be made of is an error of With, and ends the test elsewhere.
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
-	tb := &strict{TB: t}
-	locks := lockstest.New(tb)
 	bad := strategy.Options{TTL: -time.Second}
-	if _, err := locks.With(func(to *strategy.Options) { *to = bad }); err == nil || !strings.Contains(err.Error(), "allowed") {
+	if _, err := lockstest.New(t).With(func(to *strategy.Options) { *to = bad }); err == nil || !strings.Contains(err.Error(), "allowed") {
 		t.Errorf("With = %v, want an error that says what is allowed", err)
 	}
-	func() {
-		defer func() {
-			if recover() != tb {
-				t.Error("Process returns, want that the test ends")
-			}
+	for want, open := range map[string]func(*lockstest.Locks){
+		"Options.TTL":              func(l *lockstest.Locks) { l.Process(bad) },
+		"a semaphore of 0 permits": func(l *lockstest.Locks) { l.Semaphore(0, strategy.Options{}) },
+	} {
+		tb := &strict{TB: t}
+		func() {
+			defer func() {
+				if recover() != any(tb) {
+					t.Errorf("%s: it returns, want that the test ends", want)
+				}
+			}()
+			open(lockstest.New(tb))
 		}()
-		locks.Process(bad)
-	}()
-	tb.want(t, "Options.TTL")
-	tb.end()
+		tb.want(t, want)
+		tb.end()
+	}
 }

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstrategies/locks/conformance"
 	"github.com/lockstrategies/locks/internal/testkit/redistest"
 	"github.com/lockstrategies/locks/internal/testkit/verdict"
 )
@@ -347,22 +346,5 @@ func TestEndsPassThrough(t *testing.T) {
 		end(t, c, syscall.ECONNRESET)
 	} else if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("dial where nobody serves = %v, want ECONNRESET", err)
-	}
-}
-
-func TestAt(t *testing.T) {
-	t.Parallel()
-	for when, want := range map[When]string{
-		Before: "a:SET k|a:script release|b:SET k|!|a:SET k|a:SET k|",
-		After:  "a:SET k|a:script release|b:SET k|a:SET k|!|a:SET k|",
-	} {
-		var got string
-		var gate conformance.Gate = At("SET ", 3, when, func() { got += "!|" })
-		for _, request := range []string{"a:SET k", "a:script release", "b:SET k", "a:SET k", "a:SET k"} {
-			gate(request, func() { got += request + "|" })
-		}
-		if got != want {
-			t.Errorf("At(SET, 3, %d) = %s, want %s", when, got, want)
-		}
 	}
 }

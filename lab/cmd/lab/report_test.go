@@ -44,6 +44,21 @@ func printed(t *testing.T, run func(*cobra.Command) error) (string, error) {
 	return out.String(), err
 }
 
+// pageWith is a page that was written, with all these words.
+func pageWith(t *testing.T, file string, words ...string) string {
+	t.Helper()
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range words {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	return string(page)
+}
+
 // TestReport: a whole page, of one strategy, where there is no real Redis.
 func TestReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.html")
@@ -56,21 +71,13 @@ func TestReport(t *testing.T) {
 	if !strings.HasPrefix(out, "redis: EMBEDDED ") || !strings.HasSuffix(out, "page.html is written: open it in a browser.\n") {
 		t.Errorf("stdout is %q, want the choice, and where the page is", out)
 	}
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"<!DOCTYPE html>", "Times mean nothing here.", "lab report --embedded</code>", "p50 in PINGs", "restart, nothing persisted", "</html>"} {
-		if !strings.Contains(string(page), want) {
-			t.Errorf("the page has no %q", want)
-		}
-	}
+	page := pageWith(t, file, "<!DOCTYPE html>", "Times mean nothing here.", "lab report --embedded</code>", "p50 in PINGs", "restart, nothing persisted", "</html>")
 	for _, l := range few {
-		if !strings.Contains(string(page), `id="lesson-`+l.Name+`"`) {
+		if !strings.Contains(page, `id="lesson-`+l.Name+`"`) {
 			t.Errorf("lesson %d, %s, is not in the page, nor why it was not given", l.Number, l.Name)
 		}
 	}
-	if strings.Contains(string(page), filepath.Dir(file)) {
+	if strings.Contains(page, filepath.Dir(file)) {
 		t.Error("the page has the name of somebody's folder")
 	}
 }
@@ -93,16 +100,7 @@ func TestReportUncompared(t *testing.T) {
 	if _, err := printed(t, p.run); err == nil || !strings.Contains(err.Error(), "the strategies were not compared: ") {
 		t.Errorf("%v, want why there is no comparison", err)
 	}
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`id="lesson-setnx"`, "<strong>Not compared:</strong> ", `id="faults"`, "</html>"} {
-		if !strings.Contains(string(page), want) {
-			t.Errorf("the page has no %q", want)
-		}
-	}
-	if strings.Contains(string(page), `id="speed"`) {
+	if strings.Contains(pageWith(t, file, `id="lesson-setnx"`, "<strong>Not compared:</strong> ", `id="faults"`, "</html>"), `id="speed"`) {
 		t.Error("the page has the speed of what was not measured")
 	}
 }
