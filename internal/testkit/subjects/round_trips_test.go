@@ -1,4 +1,4 @@
-// How many round trips the operations of the algorithms take.
+// Tests how many round trips the operations of the algorithms take.
 package subjects
 
 import (
