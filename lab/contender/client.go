@@ -348,7 +348,7 @@ func (h *hold) check() error {
 // watch looks again and again what the holder believes, until it does not any more.
 func (h *hold) watch() {
 	for h.check() == nil {
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(h.setup.TTL / 300)
 	}
 }
 

@@ -57,7 +57,8 @@ type Config struct {
 	// Dense is how many times as much is broken at ways and clients at a time, after pauses that are as much shorter. Default 1.
 	Dense int
 
-	// TTL and OpTimeout are those of the locks, default 600 and 200 ms; Bound is how long somebody may try to get a lock that nobody
+	// TTL and OpTimeout are those of the locks, default 600 and 200 ms: as short as a machine can be trusted with that has five
+	// processes on each of its cores. The lengths of faults go by the TTL, too. Bound is how long somebody may try to get a lock that nobody
 	// holds, while nothing is broken, default TTL and 3 s.
 	TTL, OpTimeout, Bound time.Duration
 
@@ -84,8 +85,7 @@ func Strategies() (all []Config) {
 	return all
 }
 
-// What the contenders do is the same for all: few locks, short holds, and a TTL as short
-// as a machine can be trusted with that has five processes on each of its cores.
+// What the contenders do is the same for all: few locks, and short holds.
 const (
 	Processes = 5
 	workers   = 3 // in each
@@ -113,7 +113,7 @@ func (c Config) filled() Config {
 func workload(c Config, seed uint64, client int) contender.Workload {
 	w := contender.Workload{
 		Workers: cmp.Or(c.Workers, workers), Seed: seed + uint64(client)<<32,
-		Patience: time.Second, Think: cmp.Or(c.Think, think), Rest: cmp.Or(c.Think, think),
+		Patience: time.Second + c.TTL - ttl, Think: cmp.Or(c.Think, think), Rest: cmp.Or(c.Think, think),
 		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
 	}
 	if !c.Plain {
@@ -374,7 +374,7 @@ func (s *seat) begin(ctx context.Context, a *arena) (err error) {
 	s.born++
 	setup := contender.Setup{
 		Name: fmt.Sprintf("%d.%d", s.number, s.born), Variant: a.Variant.Name,
-		TTL: a.TTL, OpTimeout: a.OpTimeout, RetryOnError: true, Backoff: 20 * time.Millisecond,
+		TTL: a.TTL, OpTimeout: a.OpTimeout, RetryOnError: true, Backoff: a.TTL / 30,
 	}
 	if a.Permits <= 1 { // permits protect no value
 		setup.Store = a.store

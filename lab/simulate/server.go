@@ -98,8 +98,7 @@ func (i *instance) before(p *server.Peer, cmd string, args ...string) (done bool
 	if nested(p) || p == i.serves.Load() {
 		return i.refuses(p, cmd)
 	}
-	i.turn <- struct{}{}
-	defer func() { <-i.turn }()
+	defer i.takeTurn()()
 	if i.thawed(); i.ended() {
 		p.Close()
 		return true
@@ -110,6 +109,12 @@ func (i *instance) before(p *server.Peer, cmd string, args ...string) (done bool
 	i.redis.Server().Dispatch(p, append([]string{cmd}, args...))
 	i.serves.Store(nil)
 	return true
+}
+
+// takeTurn waits until no command is being carried out, and keeps others back until the turn is given back.
+func (i *instance) takeTurn() (giveBack func()) {
+	i.turn <- struct{}{}
+	return func() { <-i.turn }
 }
 
 // refuses answers a command that the server cannot carry out now, or that miniredis does not know.
@@ -172,7 +177,7 @@ func nested(p *server.Peer) bool {
 // The commands of the algorithms that write, and those of them that take memory.
 var (
 	growing = []string{"SET", "SETNX", "GETSET", "INCR", "INCRBY", "RPUSH", "LPUSH", "HSET", "HSETNX", "HINCRBY", "ZADD"}
-	writing = append([]string{"DEL", "UNLINK", "EXPIRE", "PEXPIRE", "PEXPIREAT", "PERSIST", "GETDEL", "GETEX", "LPOP", "RPOP", "LREM", "LSET", "HDEL", "ZREM", "ZREMRANGEBYSCORE"}, growing...)
+	writing = append([]string{"EXEC", "DEL", "UNLINK", "EXPIRE", "PEXPIRE", "PEXPIREAT", "PERSIST", "GETDEL", "GETEX", "LPOP", "RPOP", "LREM", "LSET", "HDEL", "ZREM", "ZREMRANGEBYSCORE"}, growing...)
 )
 
 // info is what the guard of redlock asks for.
@@ -267,6 +272,7 @@ func (s *Server) Replicate(context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer i.takeTurn()()
 	s.replica = miniredis.NewMiniRedis()
 	s.replica.ClockTTL(true)
 	imitate(s.replica, i.redis)

@@ -121,7 +121,7 @@ func (g *Ground) Close() (err error) {
 }
 
 // lapse is how long all that a run leaves behind lasts: the entries of those who died in a queue, above all.
-const lapse = time.Minute
+const lapse = 5 * time.Minute
 
 func (g *Ground) leftovers() error {
 	var pools []*redis.Pool

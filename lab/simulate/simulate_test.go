@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -27,13 +28,28 @@ var (
 	allFlag  = flag.Bool("all", false, "all strategies and all planted mistakes, not only a few")
 	forFlag  = flag.Duration("for", 0, "for how long simulations are played, of all strategies, one seed after the other; 0: one round of each")
 	seedFlag = flag.Uint64("seed", 0, "the first seed; 0: with -for the time of day, else 1")
+	nearFlag = flag.Duration("shrink", time.Minute, "for how long faults are looked for that a failure does not need")
 	onlyFlag = flag.String("only", "", "the one strategy that is played; empty: all")
 )
 
-// A round is that long, in virtual time. One of -for is longer, so that more happens between the start and the calm.
-const brief, long = 8*time.Second + nemesis.Calm, 30 * time.Second
+// round makes a round of a seed. One of -for is longer, so that more happens between the start and the calm. Of four seeds two
+// have a TTL of 10 s, as users have, and all takes ten times as long.
+func round(c nemesis.Config, seed uint64) nemesis.Config {
+	c.Seed, c.For, c.Calm, c.Think = seed, 8*time.Second, nemesis.Calm, 3*time.Millisecond
+	if *forFlag > 0 {
+		c.For = 25 * time.Second
+	}
+	if c.Variant.Servers > 1 {
+		c.Think = slower // each acquisition takes that much more to simulate
+	}
+	if seed/2%2 == 1 {
+		c.TTL, c.For, c.Calm, c.Think = 10*time.Second, 10*c.For, 4*c.Calm, 10*c.Think
+	}
+	c.For += c.Calm
+	return c
+}
 
-// slower is how long locks on several servers are held: each acquisition takes that much more to simulate.
+// slower is how long locks on several servers are held.
 const slower = 10 * time.Millisecond
 
 // few are what is played without -all: a lock on one server, and one on three.
@@ -109,13 +125,7 @@ func TestSimulate(t *testing.T) {
 		if _, blind := c.Variant.Except["ReleaseOnlyOwn"]; blind {
 			continue // it survives no lease that is late
 		}
-		c.Faults, c.For, c.Dense = nemesis.Simulated(c.Variant), brief, 2
-		if *forFlag > 0 {
-			c.For = long
-		}
-		if c.Variant.Servers > 1 {
-			c.Think = slower
-		}
+		c.Faults, c.Dense = nemesis.Simulated(c.Variant), 2
 		all = append(all, c)
 	}
 	all = slices.DeleteFunc(all, func(c nemesis.Config) bool {
@@ -138,6 +148,7 @@ func TestSimulate(t *testing.T) {
 			seed = uint64(time.Now().UnixNano())
 		}
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each script makes a Lua
 	began, sum := time.Now(), tally{faults: map[string]int{}, declared: map[string]int{}}
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -148,8 +159,7 @@ func TestSimulate(t *testing.T) {
 				if n >= len(all) && time.Since(began) > *forFlag || t.Failed() {
 					return
 				}
-				c := all[n%len(all)]
-				c.Seed = seed + uint64(n) // or the same would break in all strategies
+				c := round(all[n%len(all)], seed+uint64(n)) // or the same would break in all strategies
 				t.Run(fmt.Sprintf("%s/%d", c.Variant.Name, c.Seed), func(t *testing.T) { sum.add(judged(t, c)) })
 			}
 		})
@@ -176,7 +186,7 @@ func judged(t *testing.T, c nemesis.Config) *nemesis.Report {
 		return r
 	}
 	t.Errorf("%v\nfor the same faults again: go test -C lab ./simulate -run '^TestSimulate$' -only %s -seed %d", r, c.Variant.Name, c.Seed)
-	property, patience := r.Found[0].Property, time.Now().Add(shrinkLimit)
+	property, patience := r.Found[0].Property, time.Now().Add(*nearFlag)
 	plan, err := nemesis.Plan(c)
 	if err != nil {
 		t.Fatal(err)
@@ -204,9 +214,6 @@ func judged(t *testing.T, c nemesis.Config) *nemesis.Report {
 	keep(t, r)
 	return r
 }
-
-// shrinkLimit bounds the search for what can be left out.
-const shrinkLimit = time.Minute
 
 func violates(r *nemesis.Report, property string) bool {
 	return slices.ContainsFunc(r.Found, func(v history.Violation) bool { return v.Property == property })
