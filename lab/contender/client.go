@@ -309,6 +309,7 @@ type hold struct {
 	looked   time.Duration // when that was
 	lost     bool          // recorded
 	kept     bool          // alive in the background
+	capped   bool          // … until its maximum hold is over, soon
 	believed time.Duration // when the lease was last seen to hold
 }
 
@@ -368,6 +369,7 @@ func (h *hold) learn(err error) {
 	h.lost = true
 	op := h.op(history.KindLost)
 	op.Start, op.End, op.Note = h.believed, history.Now(), err.Error()
+	op.Capped = h.capped
 	h.recorder.Add(op)
 }
 
@@ -394,6 +396,17 @@ func (h *hold) extend() error {
 func (h *hold) keepAlive() error {
 	h.kept = true
 	return h.lease.KeepAlive(0)
+}
+
+// cap has a hold that is kept alive end by its maximum hold, one TTL, which may be over already.
+func (h *hold) cap() {
+	h.notice()
+	h.capped = true
+	if err := h.lease.KeepAlive(h.ttl); err != nil {
+		h.learn(err)
+		return
+	}
+	h.watch()
 }
 
 func (h *hold) release() error {

@@ -1,7 +1,9 @@
 package contender
 
 import (
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,11 +92,42 @@ func (l *Local) Thaw() {
 	}
 }
 
+// Deadlines are those of the holds of a lock in which the contender believes, one for each of which several may hold. The servers
+// are to keep each until then.
+func (l *Local) Deadlines(lock string) (all []time.Time) {
+	l.mu.Lock()
+	dead := l.dead
+	l.mu.Unlock()
+	if dead {
+		return nil
+	}
+	l.c.mu.Lock()
+	var leases []strategy.Lease
+	for _, h := range l.c.holds {
+		if h.lease.Name() == lock {
+			leases = append(leases, slices.Repeat([]strategy.Lease{h.lease}, max(h.share, 1))...)
+		}
+	}
+	l.c.mu.Unlock()
+	for _, lease := range leases {
+		if d := lease.Deadline(); lease.Err() == nil {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 // Work makes the contender work until Rest.
 func (l *Local) Work(w Workload) error { return l.c.work(w) }
 
 // Rest ends the work, as [Contender.Rest] does.
 func (l *Local) Rest() error { return l.c.rest() }
+
+// Quit closes the strategy while the workers work, and then ends the work.
+func (l *Local) Quit() error {
+	err := l.c.strategy.Close()
+	return errors.Join(err, l.c.rest())
+}
 
 // Close ends the work, and closes the strategy.
 func (l *Local) Close() error { return l.c.close() }

@@ -27,6 +27,7 @@ type Workload struct {
 	Try      int // the chance that a worker asks once and does not wait
 	Renew    int // that it extends the lease while it thinks
 	Keep     int // that it keeps the lease alive, and thinks for about a TTL
+	Cap      int // that it lets a hold that it has kept alive end by its maximum hold
 	Overstay int // that it does not release, but stays until it has lost the lock
 	Reenter  int // that it takes the lock again while it has it, as the same owner
 	Adopt    int // that it detaches the lock, and adopts it again
@@ -154,7 +155,13 @@ func (w *worker) round(ctx context.Context) error {
 			err = w.think(h)
 		}
 	}
-	if err == nil && !h.kept && w.oneIn(w.Overstay) { // or it would be held for ever
+	switch {
+	case err != nil:
+	case h.kept && w.oneIn(w.Cap):
+		h.cap()
+		h.forget()
+		return nil
+	case !h.kept && w.oneIn(w.Overstay): // or it would be held for ever
 		h.watch()
 		h.forget()
 		return nil
@@ -231,7 +238,7 @@ func (w *worker) over(h *hold, err error) error {
 
 // excused is err, if no fault may cause it.
 func excused(err error) error {
-	for _, s := range []error{ErrStale, strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum, strategy.ErrUnsupported} {
+	for _, s := range []error{ErrStale, strategy.ErrLost, strategy.ErrRefused, strategy.ErrUnsent, strategy.ErrUnknown, strategy.ErrNoQuorum, strategy.ErrUnsupported, strategy.ErrClosed} {
 		if errors.Is(err, s) {
 			return nil
 		}

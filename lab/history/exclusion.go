@@ -123,7 +123,7 @@ func (b *book) ownership(r Rules) []Violation {
 					}
 					continue
 				}
-				if op.Kind != KindLost && op.Result != Lost {
+				if op.Kind != KindLost && op.Result != Lost || op.Capped {
 					continue
 				}
 				deadline, by := h.deadlineBefore(op.Start)

@@ -15,9 +15,11 @@ import (
 //     the deadline; nor does a release that was called then, which would claim that the lock
 //     was held until then.
 //   - No deadline is later than the servers' expiry can be: one TTL after the answer.
+//   - A hold that is over has had a deadline two fifths of a TTL after its grant, at least, unless something was broken: a grant
+//     that was handed over is at most half a TTL old, and one that a message told of is renewed at once.
 //
 // It does not judge whether the holder woke at its deadline: a machine may be paused.
-func (b *book) honestLoss() []Violation {
+func (b *book) honestLoss(r Rules) []Violation {
 	var found []Violation
 	report := func(ops []Op, format string, args ...any) {
 		found = append(found, violation("HonestLoss", ops, format, args...))
@@ -30,6 +32,10 @@ func (b *book) honestLoss() []Violation {
 			}
 		}
 		for _, op := range h.ops {
+			at, least := op.Start, plus(h.grant.End, h.grant.TTL*2/5)
+			if deadline, since := h.deadlineAt(at, op); r.Prompt > 0 && (op.Kind == KindRelease || op.Kind == KindLost) && !op.Capped && at > plus(h.grant.End, renewed) && deadline < least && !b.broken(op.Key, h.grant.Start, op.End) {
+				report([]Op{h.grant, since, op}, "%s had %q until %v after its grant, of a TTL of %v", h.client, op.Key, rounded(deadline-h.grant.End), h.grant.TTL)
+			}
 			use := (op.Kind == KindRead || op.Kind == KindWrite) && op.Result != Unsent && op.Result != Closed && op.Result != Released
 			if !use && !((op.Kind == KindRenew || op.Kind == KindRelease) && op.Result == OK) {
 				continue
@@ -51,6 +57,9 @@ func (b *book) honestLoss() []Violation {
 	}
 	return found
 }
+
+// renewed is how soon a grant that a message told of is renewed.
+const renewed = 20 * time.Millisecond
 
 func began(use bool) string {
 	if use {
@@ -98,7 +107,8 @@ func (b *book) honestAmbiguity(r Rules) []Violation {
 	}
 	for _, key := range b.keys() {
 		p := b.byKey[key]
-		taken := full(b.present(key, p, r), r.room())
+		lapses := func(op Op) time.Duration { return b.lapses(key, op, r.Linger) }
+		taken := full(b.present(key, p, r, r.Linger, lapses), r.room())
 		wanted := b.wanted(key, p, r)
 		for _, op := range p.attempts {
 			if op.Result != Held {
@@ -183,16 +193,16 @@ func full(present []presence, room int) func(size int) []span {
 	}
 }
 
-// present is what may have been with the servers.
-func (b *book) present(key string, p *page, r Rules) []presence {
-	lapses := func(asked Op) time.Duration { return b.lapses(key, asked, r.Linger) }
+// present is what may have been with the servers. remains says until when there may be something of an attempt or of a hold that
+// its client undoes.
+func (b *book) present(key string, p *page, r Rules, linger time.Duration, remains func(asked Op) time.Duration) []presence {
 	var all []presence
 	add := func(asked Op, until time.Duration) {
 		all = append(all, presence{from: asked.Start, until: until, size: r.size(asked)})
 	}
 	for _, op := range p.attempts {
 		if op.remains() {
-			add(op, lapses(op))
+			add(op, remains(op))
 		}
 	}
 	for _, h := range p.holds {
@@ -200,15 +210,50 @@ func (b *book) present(key string, p *page, r Rules) []presence {
 			add(h.grant, released.End)
 			continue
 		}
-		until := lapses(h.grant)
+		until := b.lapses(key, h.grant, linger)
 		for _, op := range h.ops {
-			if op.Kind == KindRenew && op.Result != Refused && op.Result != Unsent { // lost: perhaps only told too late
-				until = max(until, lapses(op))
+			switch {
+			case op.Kind == KindRenew && op.Result != Refused && op.Result != Unsent: // lost: perhaps only told too late
+				until = max(until, b.lapses(key, op, linger))
+			case op.undone():
+				op.TTL = h.grant.TTL
+				until = min(until, remains(op)) // nothing comes after it
 			}
 		}
 		add(h.grant, until)
 	}
 	return all
+}
+
+// undone reports whether an operation ended a hold of which the client undoes what may be left: a release that the servers did
+// not confirm (one of a lock that was detached has no words), or the end of the maximum hold.
+func (op Op) undone() bool {
+	unsure := op.Result == Unknown || op.Result == Unsent || op.Result == Refused
+	return op.Kind == KindRelease && unsure && op.Note != "" || op.Kind == KindLost && op.Capped
+}
+
+// undone is when its client has undone what op may have left: soon, but after a fault on the way it may take a part of the time that
+// has passed until it asks again. If a fault ends the client, the TTL has to pass.
+func (b *book) undone(key string, op Op, r Rules) time.Duration {
+	if op.End == Forever {
+		return b.lapses(key, op, r.Prompt)
+	}
+	end := plus(op.End, r.Prompt)
+	for again := true; again; {
+		again = false
+		for _, f := range b.faults {
+			if !hits(f, key) || f.Start > end || f.End < op.Start {
+				continue
+			}
+			if r.Ends != nil && r.Ends(f, op.Client) {
+				return b.lapses(key, op, r.Prompt)
+			}
+			if asks := plus(f.End, r.Prompt+max(f.End-op.End, 0)/3); asks > end {
+				end, again = asks, true
+			}
+		}
+	}
+	return end
 }
 
 // lapses is when nothing can be left any more of what op asked for: linger past its TTL.

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,7 +14,26 @@ import (
 //
 // Of a lock that several may hold, it is while there is room for each of those who ask at the same time.
 func (b *book) deadlockFree(r Rules) []Violation {
-	bound, hinders := r.Bound, r.Hinders
+	return b.inVain("DeadlockFree", r, r.Bound, func(_ string, p *page) (believed []presence) {
+		for _, s := range p.spans {
+			believed = append(believed, presence{s.from, s.until, r.size(s.hold.grant)})
+		}
+		return believed
+	})
+}
+
+// prompt is deadlockFree for a lock of which nothing can be left with the servers. Nobody waits for a TTL to end then: a
+// waiter is told that the lock is free, or asks again soon.
+func (b *book) prompt(r Rules) []Violation {
+	r.Hinders = nil
+	return b.inVain("Prompt", r, r.Prompt, func(key string, p *page) []presence {
+		return b.present(key, p, r, r.Prompt, func(op Op) time.Duration { return b.undone(key, op, r) })
+	})
+}
+
+// inVain finds those who kept trying for longer than bound, where others did not have the lock.
+func (b *book) inVain(property string, r Rules, bound time.Duration, had func(key string, p *page) []presence) []Violation {
+	hinders := r.Hinders
 	var found []Violation
 	for _, key := range b.keys() {
 		p := b.byKey[key]
@@ -21,11 +41,7 @@ func (b *book) deadlockFree(r Rules) []Violation {
 			from, until time.Duration
 			fault       *Op // nil: the lock was not available
 		}
-		var believed []presence
-		for _, s := range p.spans {
-			believed = append(believed, presence{s.from, s.until, r.size(s.hold.grant)})
-		}
-		taken, wanted := full(believed, r.room()), b.wanted(key, p, r)
+		taken, wanted := full(had(key, p), r.room()), b.wanted(key, p, r)
 		bySize := map[int][]obstacle{} // to those who ask for that size
 		against := func(size int) []obstacle {
 			if all, ok := bySize[size]; ok {
@@ -53,7 +69,7 @@ func (b *book) deadlockFree(r Rules) []Violation {
 			report := func(until time.Duration) {
 				if until = min(until, try.until); until-from > bound {
 					first, last := try.ops[0], try.ops[len(try.ops)-1]
-					found = append(found, violation("DeadlockFree", []Op{first, last}, "%s tried for %v to get %q, which nobody held: allowed are %v",
+					found = append(found, violation(property, []Op{first, last}, "%s tried for %v to get %q, which nobody held: allowed are %v",
 						first.Client, rounded(until-from), key, bound))
 				}
 			}
@@ -100,4 +116,37 @@ func tries(attempts []Op, pause time.Duration) []try {
 		}
 	}
 	return all
+}
+
+// fair finds waiters whom too many of other processes overtook, while nothing was broken.
+func (b *book) fair(r Rules) []Violation {
+	var found []Violation
+	process := func(op Op) string { name, _, _ := strings.Cut(op.Client, "/"); return name }
+	for _, key := range b.keys() {
+		attempts := b.byKey[key].attempts
+		for i, op := range attempts {
+			if op.End == Forever || !r.Equal(op) || b.broken(key, op.Start, op.End) {
+				continue
+			}
+			overtakers := []Op{op}
+			for _, o := range attempts[i+1:] {
+				if o.Start >= op.End {
+					break
+				}
+				if o.grants() && o.End < op.End && o.Start > op.Start && process(o) != process(op) {
+					overtakers = append(overtakers, o)
+				}
+			}
+			if n := len(overtakers) - 1; n > r.Overtakers {
+				found = append(found, violation("Fair", []Op{op, overtakers[n]}, "%s waited for %q while %d of other processes came later and got it: allowed are %d",
+					op.Client, key, n, r.Overtakers))
+			}
+		}
+	}
+	return found
+}
+
+// broken reports whether a fault on the way to a key lasts for some of a time.
+func (b *book) broken(key string, from, until time.Duration) bool {
+	return slices.ContainsFunc(b.faults, func(f Op) bool { return hits(f, key) && f.Start <= until && f.End >= from })
 }

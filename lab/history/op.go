@@ -111,6 +111,9 @@ type Op struct {
 	// which may be well. They are undone in the background.
 	Unconfirmed int `json:"unconfirmed,omitempty"`
 
+	// Capped: lost: because the maximum hold was over. The client undoes what servers may have kept.
+	Capped bool `json:"capped,omitempty"`
+
 	// Deadline is, of acquire and renew that are OK, until when the holder believes
 	// to hold. A client that sets a maximum hold that makes it earlier records a renewal.
 	Deadline time.Duration `json:"deadline,omitempty"`

@@ -43,7 +43,7 @@ func ops(t *testing.T, text string) []Op {
 				op.Deadline = at(value)
 			case "took":
 				op.Took = at(value)
-			case "share", "fence", "unconfirmed", "gaveUp", "noticed":
+			case "share", "fence", "unconfirmed", "gaveUp", "noticed", "capped":
 				setField(t, &op, name, value)
 			default:
 				if !named {
@@ -79,6 +79,8 @@ func rules(of string) Rules {
 	r := Rules{
 		Fenced: true, Bound: 200 * ms, Linger: 20 * ms, Forgets: func(f Op) bool { return f.Note == "flush" },
 		Reentrant: of == "re", ReadWrite: of == "rw",
+		Prompt: 30 * ms, Overtakers: 1, Equal: func(op Op) bool { return op.Client != "poll" },
+		Ends: func(f Op, client string) bool { return f.Note == "kill" && client == "A" },
 	}
 	switch of {
 	case "3":
@@ -416,6 +418,65 @@ var planted = []struct{ judge, name, bad, history string }{
 		B release 30-32 ok hold=b
 		C release 40-42 ok hold=c
 		D acquire 40-45 ok hold=d until=140 fence=6`},
+	{"HonestLoss", "a short deadline of a hold that is over", "of a TTL of", `
+		A acquire 0-5 ok hold=a until=40
+		A release 30-32 ok hold=a`},
+	{"HonestLoss", "a short deadline of a hold that is renewed", "", `
+		A acquire 0-5 ok hold=a until=40
+		A renew 10-15 ok hold=a until=110
+		A release 30-32 ok hold=a`},
+	{"HonestLoss", "a short deadline while something is broken", "", `
+		A acquire 0-5 ok hold=a until=40
+		slow fault 20-25
+		A release 30-32 ok hold=a`},
+	{"Ownership", "the maximum hold is over", "", `
+		A acquire 0-5 ok hold=a until=97
+		A lost 40-42 hold=a capped=true`},
+
+	{"Prompt", "a lock that was released", "B tried for", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 10-60 held
+		A release 20-25 ok hold=a`},
+	{"Prompt", "a lock that nobody undid", "B tried for", `
+		A acquire 0-5 unknown
+		B acquire 20-70 held`},
+	{"Prompt", "a lock that its client, which ended, did not undo", "", `
+		A acquire 0-5 unknown
+		kill fault 10-12
+		B acquire 20-70 held`},
+	{"Prompt", "a release that nobody repeated", "B tried for", `
+		A acquire 0-5 ok hold=a until=97
+		A release 6-10 unknown hold=a note=lost
+		B acquire 20-80 held`},
+	{"Prompt", "a lock that was detached", "", `
+		A acquire 0-5 ok hold=a until=97
+		A release 6-10 unknown hold=a
+		B acquire 20-80 held`},
+	{"Prompt", "a maximum hold that is over", "B tried for", `
+		A acquire 0-5 ok hold=a until=97
+		A lost 8-10 hold=a capped=true
+		B acquire 20-80 held`},
+	{"Prompt", "something is broken", "", `
+		A acquire 0-5 ok hold=a until=97
+		B acquire 10-60 held
+		A release 20-25 ok hold=a
+		slow fault 50-52`},
+
+	{"Fair", "two of other processes", "allowed are 1", `
+		A/1 acquire 0-30 held
+		B/1 acquire 1-5 ok hold=b until=97
+		C/1 acquire 6-9 ok hold=c until=97`},
+	{"Fair", "who came before, is of one's own process, or came too late", "", `
+		B/1 acquire 0-5 ok hold=b until=97
+		A/1 acquire 1-30 held
+		A/2 acquire 6-9 ok hold=c until=97
+		C/1 acquire 10-12 ok hold=d until=97
+		D/1 acquire 13-31 ok hold=e until=97`},
+	{"Fair", "who waits in another way", "", `
+		poll acquire 0-30 held
+		B/1 acquire 1-5 ok hold=b until=97
+		C/1 acquire 6-9 ok hold=c until=97`},
+
 	{"FenceOrder/re", "re-entry with a new one", "entered it again", `
 		A acquire 0-5 ok hold=a until=97 fence=5 owner=o
 		B acquire 8-15 ok hold=b until=110 fence=6 owner=o`},

@@ -45,6 +45,18 @@ type Rules struct {
 	// keeps trying: the TTL, and what he waits between attempts. 0: not judged.
 	Bound time.Duration
 
+	// Prompt is how soon somebody who keeps trying gets a lock of which nothing can be left with the servers, and how soon a client
+	// undoes what it may have left there; a grant that a message told of is renewed at once then, too. 0: not judged.
+	Prompt time.Duration
+
+	// Ends tells of a fault whether it ended a client, which then undoes nothing. nil: none does.
+	Ends func(fault Op, client string) bool
+
+	// Overtakers is how many of other processes may call after a waiter and get the lock before it, while nothing is broken; and
+	// Equal tells of a waiter whether it waits as they do. 0: not judged.
+	Overtakers int
+	Equal      func(acquire Op) bool
+
 	// Linger is how long past its TTL a hold may stay on a server that nothing hinders.
 	// 0: whether "held" was true is not judged, as where a loser leaves traces (the
 	// timestamp lock) or votes split (a quorum).
@@ -82,7 +94,7 @@ func Judge(ops []Op, r Rules) []Violation {
 	all := slices.Concat(
 		b.exclusion(r),
 		b.ownership(r),
-		b.honestLoss(),
+		b.honestLoss(r),
 		b.honestAmbiguity(r),
 	)
 	if r.Permits <= 1 { // several permits protect no updates from each other
@@ -90,6 +102,12 @@ func Judge(ops []Op, r Rules) []Violation {
 	}
 	if r.Bound > 0 {
 		all = append(all, b.deadlockFree(r)...)
+	}
+	if r.Prompt > 0 {
+		all = append(all, b.prompt(r)...)
+	}
+	if r.Overtakers > 0 {
+		all = append(all, b.fair(r)...)
 	}
 	if r.Fenced {
 		all = append(all, b.fenceOrder(r)...)

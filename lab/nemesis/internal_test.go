@@ -133,7 +133,7 @@ func TestHinders(t *testing.T) {
 		fault := history.Op{Kind: history.KindFault, Value: test.fault, Client: test.client, Start: s, End: 9 * s}
 		ops := []history.Op{fault, try("1.1/1"), try("2.1/1")}
 		var got []string
-		for _, v := range judge(config(test.variant, 1), ops).Found {
+		for _, v := range judge(config(test.variant, 1), ops, true).Found {
 			got = append(got, v.Ops[0].Client)
 		}
 		slices.Sort(got)
@@ -196,7 +196,7 @@ func TestRare(t *testing.T) {
 			}
 			ops = append(ops, op)
 		}
-		r := judge(config("setnxpx", 1), ops)
+		r := judge(config("setnxpx", 1), ops, true)
 		if n := r.Declared["Exclusion: "+twoSteps]; n != overlaps-found || len(r.Found) != found {
 			t.Errorf("of %d overlaps %d are declared, and found are %v, want %d", overlaps, n, r.Found, found)
 		}

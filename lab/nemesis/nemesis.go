@@ -100,6 +100,9 @@ const (
 	// linger is how long a server that nothing hinders may keep what has lapsed: the
 	// machine's hiccups.
 	linger = time.Second
+
+	prompt     = time.Second // until somebody gets a lock of which nothing is left
+	overtakers = 120         // of other processes, for each permit: see history.Rules
 )
 
 // filled has the defaults in place.
@@ -114,7 +117,7 @@ func workload(c Config, seed uint64, client int) contender.Workload {
 	w := contender.Workload{
 		Workers: cmp.Or(c.Workers, workers), Seed: seed + uint64(client)<<32,
 		Patience: time.Second + c.TTL - ttl, Think: cmp.Or(c.Think, think), Rest: cmp.Or(c.Think, think),
-		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Overstay: cmp.Or(c.Overstay, 120),
+		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Cap: 2, Overstay: cmp.Or(c.Overstay, 120),
 	}
 	if !c.Plain {
 		w.Adopt, w.Other = 30, 9
@@ -298,7 +301,8 @@ func Run(ctx context.Context, g Ground, c Config) (_ *Report, err error) {
 	for _, s := range a.seats {
 		ops = append(ops, s.ops)
 	}
-	return judge(c, since(began, history.Merge(ops...))), nil
+	_, watched := g.(Pinger)
+	return judge(c, since(began, history.Merge(ops...)), !watched), nil
 }
 
 // since has the times of a history count from the run's beginning, for those who read it.

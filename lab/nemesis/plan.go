@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -116,6 +117,7 @@ type kind struct {
 	forgets bool     // a server loses locks by it
 	guarded bool     // … and a guard notices, and keeps it from voting for a while
 	delays  bool     // what was sent comes later
+	ends    bool     // a client
 	details []string // one of them, by chance
 	shared  []string // likewise, of a lock that several may hold
 	virtual bool     // only a simulation can do that
@@ -205,13 +207,21 @@ var kinds = map[string]kind{
 		end:   func(_ context.Context, a *arena, s Step) error { return late(a.seats[s.Client].now, 0) },
 	},
 
+	"close": {
+		place: atClient, virtual: true, ends: true,
+		begin: func(_ context.Context, a *arena, s Step) error {
+			at := a.seats[s.Client]
+			return errors.Join(excused(at.now.(Quitter).Quit()), at.end())
+		},
+		end: func(ctx context.Context, a *arena, s Step) error { return a.seats[s.Client].begin(ctx, a) },
+	},
 	"pause": {
 		place: atClient, delays: true,
 		begin: func(ctx context.Context, a *arena, s Step) error { return a.seats[s.Client].now.Pause(ctx) },
 		end:   func(_ context.Context, a *arena, s Step) error { return a.seats[s.Client].now.Thaw() },
 	},
 	"kill": {
-		place: atClient,
+		place: atClient, ends: true,
 		begin: func(_ context.Context, a *arena, s Step) error {
 			at := a.seats[s.Client]
 			if err := at.now.Kill(); err != nil {
@@ -233,11 +243,12 @@ func demote(s Server, ctx context.Context) error {
 
 // A Tearer is a Way that can end its connections in the middle of what is on its way; a Promoter a Server that can put the
 // replica of the last Replicate in its own place, which has got nothing since; a Laggard a Process whose goroutines
-// can run that much late. Only a simulation has them.
+// can run that much late; a Quitter one that can close its strategy while its workers work. Only a simulation has them.
 type (
 	Tearer   interface{ Tear() }
 	Promoter interface{ Promote(context.Context) error }
 	Laggard  interface{ Late(by time.Duration) }
+	Quitter  interface{ Quit() error }
 )
 
 // A Member is a Server of a cluster. CutOff keeps it and the others from reaching each other, until Rejoin. Clients still reach all.

@@ -25,14 +25,17 @@ const (
 	rare = 50
 )
 
-// judge holds a history to what its strategy claims.
-func judge(c Config, ops []history.Op) *Report {
+// judge holds a history to what its strategy claims. Where nothing is slow but by a fault, it is held to small times, too.
+func judge(c Config, ops []history.Op, timely bool) *Report {
 	c = c.filled()
 	r := &Report{Config: c, Ops: ops, Declared: map[string]int{}}
 	rules := history.Rules{
 		Reentrant: c.Variant.Reentrant, Fenced: c.Variant.Fenced, Permits: c.Permits, ReadWrite: c.ReadWrite,
 		Forgets: func(f history.Op) bool { return kinds[f.Value].forgets },
 		Bound:   c.Bound,
+		Ends: func(f history.Op, client string) bool {
+			return kinds[f.Value].ends && strings.HasPrefix(client, f.Client+".")
+		},
 	}
 	switch c.Variant.Package {
 	case "redlock": // votes may be split, so that nobody has it
@@ -40,6 +43,12 @@ func judge(c Config, ops []history.Op) *Report {
 	case "setnxgetset": // losers leave their stamps, so "held" is all that is ever known
 	case "ifeq", "luascript", "fairqueue", "reentrant", "semaphore", "rwlock", "setnxpx", "postgres":
 		rules.Linger = linger
+		if timely {
+			rules.Prompt = prompt
+		}
+		if timely && c.Seed%2 == 0 { // all wait in the same way, but for those with other options
+			rules.Overtakers, rules.Equal = overtakers*max(c.Permits, 1), func(op history.Op) bool { return op.TTL == c.TTL }
+		}
 	}
 	if c.Variant.Package == "redlock" {
 		rules.Hinders = hinders

@@ -7,6 +7,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -299,6 +300,45 @@ func (s *Server) HandOver(ctx context.Context) error {
 	return errors.Join(s.Replicate(ctx), s.Promote(ctx))
 }
 
+// ends are the times at which what it keeps of a lock lapses, one for each hold, by the bubble's clock. ok is false if it does not say:
+// it is dead, or frozen, or the key has no TTL.
+func (s *Server) ends(key string) (all []time.Time, ok bool) {
+	i, err := s.serving()
+	if err != nil {
+		return nil, false
+	}
+	select {
+	case i.turn <- struct{}{}:
+		defer func() { <-i.turn }()
+	default:
+		return nil, false
+	}
+	i.tick()
+	s.mu.Lock()
+	ahead := s.ahead
+	s.mu.Unlock()
+	add := func(unixMilli float64) { all = append(all, time.UnixMilli(int64(unixMilli)+1).Add(-ahead)) }
+	switch i.redis.Type(key) {
+	case "":
+		return nil, true
+	case "zset":
+		scores, _ := i.redis.SortedSet(key)
+		for _, score := range scores {
+			add(score)
+		}
+	case "hash":
+		fields, _ := i.redis.HKeys(key)
+		for _, f := range fields {
+			if ends, err := strconv.ParseFloat(i.redis.HGet(key, f), 64); err == nil && strings.HasPrefix(f, "hold:") {
+				add(ends)
+			}
+		}
+	default:
+		all = []time.Time{time.Now().Add(i.redis.TTL(key))}
+	}
+	return all, i.redis.TTL(key) > 0
+}
+
 // imitate copies all keys.
 func imitate(to, from *miniredis.Miniredis) {
 	for _, k := range from.Keys() {
@@ -397,6 +437,7 @@ func (s *Server) JumpClock(_ context.Context, by time.Duration) error {
 	if err != nil {
 		return err
 	}
+	defer i.takeTurn()()
 	s.mu.Lock()
 	s.ahead += by
 	i.change(func(i *instance) { i.ahead = s.ahead })

@@ -10,7 +10,10 @@ package simulate
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -20,6 +23,7 @@ import (
 	"github.com/lockstrategies/locks/lab/contender"
 	"github.com/lockstrategies/locks/lab/history"
 	"github.com/lockstrategies/locks/lab/nemesis"
+	"github.com/lockstrategies/locks/lab/wait"
 	"github.com/lockstrategies/locks/redlock"
 	"github.com/lockstrategies/locks/strategy"
 )
@@ -28,11 +32,17 @@ import (
 type Ground struct {
 	Observe func(strategy.Event) // gets the events of all processes, if not nil
 	Left    []string             // after the run: what is left with the servers of locks that nobody uses any more
+	Late    []history.Violation  // deadlines that were later than the server's expiry
 
 	config  nemesis.Config
 	servers []*Server
 	store   *contender.Store
 	links   uint64 // how many there are
+	began   time.Duration
+	stop    context.CancelFunc
+
+	mu        sync.Mutex
+	processes []*process
 }
 
 var _ nemesis.Ground = (*Ground)(nil)
@@ -48,7 +58,54 @@ func (g *Ground) Open(ctx context.Context, c nemesis.Config) (servers []nemesis.
 	if c.Variant.Guarded {
 		err = g.bootstrap(ctx)
 	}
+	ctx, g.stop = context.WithCancel(ctx)
+	if g.began = history.Now(); c.Variant.Servers == 1 && !strings.HasPrefix(c.Variant.Package, "setnx") { // whose renewals are two steps
+		go g.watch(ctx)
+	}
 	return servers, "the store in memory", err
+}
+
+// watch looks often whether the server keeps each lock for as long as its holders believe.
+func (g *Ground) watch(ctx context.Context) {
+	for wait.For(ctx, lookEach) {
+		for _, name := range g.config.Locks() {
+			believed := g.deadlines(name)
+			kept, ok := g.servers[0].ends(strategy.DefaultKey(name))
+			if after := g.deadlines(name); !ok || len(after) < len(believed) {
+				continue // one of them has ended meanwhile
+			}
+			slices.SortFunc(believed, func(a, b time.Time) int { return b.Compare(a) })
+			slices.SortFunc(kept, func(a, b time.Time) int { return b.Compare(a) })
+			for i, d := range believed {
+				if i < len(kept) && !d.After(kept[i]) {
+					continue
+				}
+				until, now := "nothing of it", history.Now()-g.began
+				if i < len(kept) {
+					until = fmt.Sprintf("it only until %v from then", time.Until(kept[i]))
+				}
+				op := history.Op{Client: "server 1", Kind: history.KindLost, Key: name, Hold: "-", Start: now, End: now}
+				g.Late = append(g.Late, history.Violation{
+					Property: "Deadline", Ops: []history.Op{op},
+					Sentence: fmt.Sprintf("a holder believes that it has %q until %v from now, and the server keeps %s", name, time.Until(d), until),
+				})
+			}
+		}
+	}
+}
+
+// lookEach is how often watch looks. A grant that a message told of counts as it was made for longer.
+const lookEach = 3 * time.Millisecond
+
+// deadlines are those of all who believe that they hold a lock.
+func (g *Ground) deadlines(name string) (all []time.Time) {
+	g.mu.Lock()
+	processes := slices.Clone(g.processes)
+	g.mu.Unlock()
+	for _, p := range processes {
+		all = append(all, p.Deadlines(name)...)
+	}
+	return all
 }
 
 func (g *Ground) bootstrap(ctx context.Context) error {
@@ -104,12 +161,19 @@ func (g *Ground) Start(_ context.Context, ways []nemesis.Way, s contender.Setup)
 		store = nil
 	}
 	var err error
-	p.Local, err = contender.Open(s, g.config.Variant.On(nodes), store, g.Observe)
+	if p.Local, err = contender.Open(s, g.config.Variant.On(nodes), store, g.Observe); err == nil {
+		g.mu.Lock()
+		g.processes = append(g.processes, p)
+		g.mu.Unlock()
+	}
 	return p, err
 }
 
 // Close looks what is left, and ends the servers.
 func (g *Ground) Close() (err error) {
+	if g.stop != nil {
+		g.stop()
+	}
 	if _, keeps := g.config.Variant.Except["ExpiryLeavesNothing"]; !keeps {
 		time.Sleep(lapse)
 		err = g.leftovers()
