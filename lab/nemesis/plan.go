@@ -197,7 +197,7 @@ var kinds = map[string]kind{
 	"cut off": {place: atServer, member: true, begin: server(cutOff), end: server(rejoin)},
 
 	"clock back": {place: atServer, virtual: true, begin: func(ctx context.Context, a *arena, s Step) error {
-		return a.servers[s.Server].JumpClock(ctx, -a.TTL)
+		return a.servers[s.Server].JumpClock(ctx, -ttl)
 	}},
 	"lagging fail-over": {place: atServer, virtual: true, forgets: true, guarded: true, begin: server(Server.Replicate), end: server(failOver)},
 	"tear":              {place: atWay, virtual: true, begin: way(func(w Way) { w.(Tearer).Tear() })},

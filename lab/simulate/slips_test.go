@@ -74,7 +74,7 @@ func (s slip) play(t *testing.T) string {
 	if said, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	child := exec.Command(binary, "-test.run=^TestSimulate$", "-test.v", "-only="+s.strategy, "-seed=1", "-rounds=12", "-shrink=0s")
+	child := exec.Command(binary, "-test.run=^TestSimulate$", "-test.v", "-only="+s.strategy, "-seed=1", "-rounds=10", "-shrink=0s")
 	child.Env = append(os.Environ(), "GOMAXPROCS=1") // one seed after the other
 	said, _ := child.CombinedOutput()                // it is to fail
 	return string(said)
