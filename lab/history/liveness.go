@@ -23,7 +23,7 @@ func (b *book) deadlockFree(r Rules) []Violation {
 }
 
 // prompt is deadlockFree for a lock of which nothing can be left with the servers. Nobody waits for a TTL to end then: a
-// waiter is told that the lock is free, or asks again soon.
+// waiter hears that the lock is free, or asks again soon.
 func (b *book) prompt(r Rules) []Violation {
 	r.Hinders = nil
 	return b.inVain("Prompt", r, r.Prompt, func(key string, p *page) []presence {

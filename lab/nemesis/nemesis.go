@@ -44,7 +44,7 @@ type Config struct {
 	ReadWrite bool
 
 	// Overstay is the chance, 1 in so many, that a holder stays until it has lost the
-	// lock: nothing else uses a lease to its end. Default 120; it costs throughput.
+	// lock: nothing else uses a lease to its end. As few, 1 in 200 at most, keep it alive for a TTL. Default 120; it costs throughput.
 	Overstay int
 
 	// Workers is how many there are in each process, default 3; and Try the chance, 1 in so many, that one asks
@@ -117,7 +117,7 @@ func workload(c Config, seed uint64, client int) contender.Workload {
 	w := contender.Workload{
 		Workers: cmp.Or(c.Workers, workers), Seed: seed + uint64(client)<<32,
 		Patience: time.Second + c.TTL - ttl, Think: cmp.Or(c.Think, think), Rest: cmp.Or(c.Think, think),
-		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: 200, Cap: 2, Overstay: cmp.Or(c.Overstay, 120),
+		Try: cmp.Or(c.Try, 6), Renew: 8, Keep: max(200, c.Overstay), Cap: 2, Overstay: cmp.Or(c.Overstay, 120),
 	}
 	if !c.Plain {
 		w.Adopt, w.Other = 30, 9

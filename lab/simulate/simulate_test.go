@@ -35,7 +35,7 @@ var (
 )
 
 // round makes a round of a seed. One of -for is longer, so that more happens between the start and the calm. Of four seeds two
-// have a TTL of 10 s, as users have, and all takes ten times as long.
+// have a TTL of 10 s, as users have, and all takes ten times as long; and in two few stay long, so that a lock goes from hand to hand.
 func round(c nemesis.Config, seed uint64) nemesis.Config {
 	c.Seed, c.For, c.Calm, c.Think = seed, 8*time.Second, nemesis.Calm, 3*time.Millisecond
 	if *forFlag > 0 {
@@ -46,6 +46,9 @@ func round(c nemesis.Config, seed uint64) nemesis.Config {
 	}
 	if seed/2%2 == 1 {
 		c.TTL, c.For, c.Calm, c.Think = 10*time.Second, 10*c.For, 4*c.Calm, 10*c.Think
+	}
+	if seed%2 == 0 {
+		c.Overstay = 1200
 	}
 	c.For += c.Calm
 	return c

@@ -233,7 +233,7 @@ var slips = []slip{
 		"  if g.wait > 0 then\n", "  if false then\n",
 	},
 	{
-		"a fence is written back to whoever answers first", "FenceOrder", "redlock-fenced", "redlock/fence.go",
+		"a fence counts before a quorum has noted it", "FenceOrder", "redlock-fenced", "redlock/fence.go",
 		"	if noted.yes < p.quorum {\n", "	if noted.yes < 1 {\n",
 	},
 	{
