@@ -79,7 +79,7 @@ func rules(of string) Rules {
 	r := Rules{
 		Fenced: true, Bound: 200 * ms, Linger: 20 * ms, Forgets: func(f Op) bool { return f.Note == "flush" },
 		Reentrant: of == "re", ReadWrite: of == "rw",
-		Prompt: 30 * ms, Overtakers: 1, Equal: func(op Op) bool { return op.Client != "poll" },
+		Prompt: 30 * ms, Overtakers: 1, Equal: func(op Op) bool { return !strings.HasSuffix(op.Client, "poll") },
 		Ends: func(f Op, client string) bool { return f.Note == "kill" && client == "A" },
 	}
 	switch of {
@@ -472,8 +472,13 @@ var planted = []struct{ judge, name, bad, history string }{
 		A/2 acquire 6-9 ok hold=c until=97
 		C/1 acquire 10-12 ok hold=d until=97
 		D/1 acquire 13-31 ok hold=e until=97`},
+	{"Fair", "behind one that waits in another way", "", `
+		A/poll acquire 0-20 held
+		A/1 acquire 1-30 held
+		B/1 acquire 2-5 ok hold=b until=97
+		C/1 acquire 6-9 ok hold=c until=97`},
 	{"Fair", "who waits in another way", "", `
-		poll acquire 0-30 held
+		A/poll acquire 0-30 held
 		B/1 acquire 1-5 ok hold=b until=97
 		C/1 acquire 6-9 ok hold=c until=97`},
 

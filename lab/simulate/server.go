@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,12 +87,25 @@ func (s *Server) Link(seed, number uint64) *Link {
 		if s.serves == nil {
 			return syscall.ECONNREFUSED
 		}
-		s.serves.redis.Server().ServeConn(c)
+		s.serves.redis.Server().ServeConn(inWordsOfRedis{c})
 		return nil
 	})
 	s.links = append(s.links, l)
 	return l
 }
+
+// inWordsOfRedis is the server's end of a connection. Where a command fails in a script, miniredis says that the script does not
+// compile; Redis says why the command failed, and clients go by that.
+type inWordsOfRedis struct{ net.Conn }
+
+func (c inWordsOfRedis) Write(b []byte) (int, error) {
+	if _, err := c.Conn.Write(failedInScript.ReplaceAll(b, []byte("-$1 script: f, on @user_script:1.\r\n"))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+var failedInScript = regexp.MustCompile(`-ERR Error compiling script \(new function\): :\d+: ([A-Z]+ [^\r]*?) +stack traceback:[^\r]*\r\n`)
 
 // before sees each command, also those of scripts, and answers it if that is due to a fault. Like Redis, it carries out
 // one command after the other.
