@@ -24,7 +24,6 @@ var (
 	bubble = enginetest.Bubble
 	is     = enginetest.Is
 	isNot  = enginetest.IsNot
-	since  = enginetest.Since
 )
 
 func equal[T comparable](t *testing.T, what string, got, want T) {
