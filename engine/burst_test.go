@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstrategies/locks/driver"
 	"github.com/lockstrategies/locks/engine"
 	"github.com/lockstrategies/locks/lockstest"
 	"github.com/lockstrategies/locks/strategy"
@@ -166,6 +167,21 @@ func fails(n int) lockstest.Fault {
 	})
 }
 
+// Of many callers that want permits at the same moment, each has a refusal for itself.
+func TestRefusalInABurst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newShares(2)
+		p.then(slow(100*ms, 0))
+		ws := waitShares(open(t, p, strategy.Options{}), 3, 3, 3, 1)
+		for _, w := range ws[:3] {
+			<-w.done
+			is(t, "Acquire of three of two permits", w.err, strategy.ErrRefused)
+		}
+		release(t, ws[3].got(t))
+		leftovers(t, p.server)
+	})
+}
+
 // A caller that asks for a permit asks for all that stand behind it. So many callers cost few
 // requests, and few times the way to the server.
 func TestPermitsForAll(t *testing.T) {
@@ -186,8 +202,12 @@ func TestPermitsForAll(t *testing.T) {
 		equal(t, "attempts", len(r.of(lockstest.OpAcquire)), 17)
 		equal(t, "tokens", len(tokens), 1000)
 		equal(t, "fences", len(fences), 1000)
+		between(t, "fences for hand-overs of a hold", fenceOf(waiters[2].lease)-fenceOf(waiters[1].lease), 2, driver.MaxFences)
 		for _, w := range waiters {
 			release(t, w.lease)
+		}
+		for _, q := range r.of(lockstest.OpRelease) {
+			equal(t, "Holds of a release", q.all[0].Holds, 0)
 		}
 		leftovers(t, &m)
 		is(t, "Close", s.Close())

@@ -5,6 +5,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -31,12 +32,29 @@ func TestClose(t *testing.T) {
 			<-lease.Lost()
 			since(t, "Lost after", start, valid)
 			is(t, "Err", lease.Err(), strategy.ErrLost, strategy.ErrClosed)
+			ctx, cancel := later.Context(bg)
+			defer cancel()
 			<-later.Lost()
 			since(t, "the later one Lost after", start, time.Second+valid)
 			time.Sleep(time.Minute)
+			is(t, "cause of the end of its context", context.Cause(ctx), strategy.ErrClosed)
 			equal(t, "requests", m.Requests(), 2)
 			equal(t, "entries scheduled", engine.Scheduled(s), 0)
 			is(t, "Release", lease.Release(bg), lease.Err())
+		},
+		"a call that comes later says so, and sends nothing": func(t *testing.T) {
+			m, _, s, lease := holding(t, strategy.Options{})
+			is(t, "Close", s.Close())
+			for what, call := range map[string]func() error{
+				"Inspect":      func() error { _, err := s.Inspect(bg, name); return err },
+				"Adopt":        func() error { _, err := s.Adopt(bg, name, lease.Token()); return err },
+				"ForceRelease": func() error { return s.ForceRelease(bg, strategy.Info{Name: name, Held: true, Token: lease.Token()}) },
+				"Check":        func() error { return s.Check(bg) },
+				"KeepAlive":    func() error { return lease.KeepAlive(0) },
+			} {
+				is(t, what, call(), strategy.ErrClosed)
+			}
+			equal(t, "requests", m.Requests(), 1)
 		},
 		"a lease that is released is over here, though no server learns it": func(t *testing.T) {
 			var last strategy.Event
@@ -56,9 +74,11 @@ func TestClose(t *testing.T) {
 		},
 		"a lease that came through a line ends, and so does the line": func(t *testing.T) {
 			for _, detach := range []bool{false, true} {
-				_, _, s := served(t, strategy.Options{})
+				m, _, s := served(t, strategy.Options{})
 				lease := inLine(t, s, 2)[0].lease
 				is(t, "Close", s.Close())
+				left, _ := m.Leftovers(bg, key)
+				equal(t, "left at the server", fmt.Sprint(left), "[key "+key+"]")
 				if detach {
 					token, err := lease.Detach()
 					is(t, "Detach", err)

@@ -45,6 +45,8 @@ func TestForgedFences(t *testing.T) {
 				equal(t, fmt.Sprintf("hold %d has been handed over", i+1), closed(s.ws[i+1].done), true)
 			} else {
 				is(t, "Release of the last", l.Release(bg), strategy.ErrLost)
+				synctest.Wait()
+				equal(t, "the forged place is left", queuedToken(t, &s.Memory) == token, false)
 			}
 		}
 		release(t, s.holder)

@@ -58,6 +58,36 @@ func TestReadersJoin(t *testing.T) {
 	})
 }
 
+// TestReadersBehindAWriter: readers that wait together for a writer of another process get in by one direct grant, and each of them
+// that holds on is given its whole TTL.
+func TestReadersBehindAWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var m lockstest.Memory
+		r := record(&m)
+		writes, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		s, err := m.ReadWriter(strategy.Options{})
+		is(t, "ReadWriter", err)
+		writer := take(t, writes)
+		r.then(slow(10*ms, 0))
+		ws := []*waiter{wait(bg, reading{s}), wait(bg, reading{s}), wait(bg, reading{s})}
+		time.Sleep(time.Second)
+		r.then(nil)
+		before := r.count()
+		release(t, writer)
+		synctest.Wait()
+		equal(t, "requests", r.count()-before, 1)
+		time.Sleep(2 * successorTTL)
+		for _, w := range ws {
+			is(t, "Err", w.got(t).Err())
+			release(t, w.lease)
+		}
+		leftovers(t, &m)
+		is(t, "Close", s.Close())
+		is(t, "Close", writes.Close())
+	})
+}
+
 // TestHoldThatNobodyWants: if all who wait have left while a claim for several was under way, what is left over is given back.
 func TestHoldThatNobodyWants(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -117,14 +117,16 @@ func TestRequestsOfSeveralOptions(t *testing.T) {
 			is(t, "KeepAlive", takeNamed(t, from, fmt.Sprint(i)).KeepAlive(0)) // all draw the same time
 		}
 		time.Sleep(half)
-		requests := r.of(lockstest.OpExtendAll)
+		requests, renewed := r.of(lockstest.OpExtendAll), 0
 		equal(t, "requests", len(requests), 5)
 		for _, e := range requests {
 			equal(t, "renewed at the same time", e.at, requests[0].at)
 			for _, c := range e.all {
 				equal(t, "Due", c.Due, e.all[0].Due)
+				renewed++
 			}
 		}
+		equal(t, "renewed", renewed, 6)
 	})
 }
 

@@ -364,7 +364,7 @@ func TestWaitBehindItsOwnProcess(t *testing.T) {
 	})
 }
 
-// Where several names have one key, a waiter's error has the name of its own lock, also if another has asked.
+// Where several names have one key, a waiter's error has the name of its own lock, and the time that is left now, also if another has asked.
 func TestNameOfAWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, _, s := served(t, strategy.Options{Key: func(string) string { return key }})
@@ -375,8 +375,8 @@ func TestNameOfAWaiter(t *testing.T) {
 		synctest.Wait()
 		_, err := s.NewLock("c").Acquire(ctx)
 		var held *strategy.HeldError
-		if !errors.As(err, &held) || held.Name != "c" {
-			t.Errorf("Acquire of c behind b = %v, want that c is held", err)
+		if !errors.As(err, &held) || held.Name != "c" || held.TTL != ttl-op {
+			t.Errorf("Acquire of c behind b = %v, want that c is held, for what is left of the TTL", err)
 		}
 		release(t, lease)
 	})

@@ -2,6 +2,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -490,7 +491,7 @@ func TestPass(t *testing.T) {
 	type row struct {
 		before func(leave func())                         // the request
 		after  func(g driver.Grant) (driver.Grant, error) // the answer; nil: as it is
-		other  bool                                       // another waits behind it, by other options
+		behind time.Duration                              // the TTL of another that waits behind it; 0: nobody does
 		undone int
 		fresh  bool // who has the lock then has it by another claim
 	}
@@ -506,7 +507,8 @@ func TestPass(t *testing.T) {
 		"the grant comes too late":    {after: late, undone: 1, fresh: true},
 		"a server has not granted it": {after: partly},
 		"nobody waits any more":       {before: func(leave func()) { leave() }, undone: 1},
-		"another waits":               {before: func(leave func()) { leave() }, other: true, undone: 1, fresh: true},
+		"another waits":               {before: func(leave func()) { leave() }, behind: ttl / 2, undone: 1, fresh: true},
+		"another inherits it":         {before: func(leave func()) { leave() }, behind: ttl},
 	}, func(t *testing.T, tt row) {
 		p := &passer{}
 		s := open(t, p, strategy.Options{NoHandOver: true})
@@ -514,12 +516,14 @@ func TestPass(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		first, next := wait(bg, s), wait(ctx, s)
-		last := next
+		last, owner := next, ""
 		if tt.before != nil {
 			last = nil
 		}
-		if tt.other {
-			with, err := s.With(func(o *strategy.Options) { o.TTL = ttl / 2 })
+		if tt.behind == ttl {
+			last, owner = wait(as("heir"), s), "heir"
+		} else if tt.behind > 0 {
+			with, err := s.With(func(o *strategy.Options) { o.TTL = tt.behind })
 			is(t, "With", err)
 			last = wait(bg, with)
 		}
@@ -542,6 +546,7 @@ func TestPass(t *testing.T) {
 		if last != nil {
 			release(t, last.got(t))
 			equal(t, "the lock has been acquired once more", last.lease.Token() != claimed.Token, tt.fresh)
+			equal(t, "Owner", last.lease.Owner(), cmp.Or(owner, last.lease.Token()))
 		}
 		synctest.Wait()
 		undone := r.of(lockstest.OpUndo)

@@ -122,6 +122,27 @@ func TestReentry(t *testing.T) {
 			equal(t, "the head has the lock after", w.at.Sub(start), 0)
 			release(t, outer)
 		},
+		"the head asks once, and not again and again, if its owner does not hold the lock any more": func(t *testing.T) {
+			m := reentrant()
+			s := open(t, m, strategy.Options{Wait: strategy.WaitPoll, Backoff: hours})
+			holder := forgotten(t, m)
+			w := wait(as("me"), s)
+			release(t, holder)
+			outer, asked := takeAs(t, open(t, m, strategy.Options{}), "me"), 0
+			m.Intercept(only(lockstest.OpAcquire, func(_ context.Context, q lockstest.Request, serve func() error) error {
+				if asked++; asked == 1 || asked > 100 {
+					return serve()
+				}
+				return &strategy.HeldError{Name: name, Holder: "me", TTL: ttl}
+			}))
+			inner := takeAs(t, s, "me")
+			synctest.Wait()
+			equal(t, "questions, and the one that re-entered", asked, 2)
+			m.Intercept(nil)
+			release(t, inner)
+			release(t, outer)
+			release(t, w.got(t))
+		},
 		"who adopts one hold of several holds the lock as its owner": func(t *testing.T) {
 			s := open(t, reentrant(), strategy.Options{})
 			outer, inner := takeAs(t, s, "me"), takeAs(t, s, "me")
