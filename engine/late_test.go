@@ -166,6 +166,21 @@ func TestLateWaits(t *testing.T) {
 	})
 }
 
+// TestLateLeaver: a waiter that learns with delay why its ctx has ended keeps nobody waiting meanwhile.
+func TestLateLeaver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, _, s, holder := holding(t, strategy.Options{})
+		leaver, next := wait(lateIn(time.Second), s), wait(bg, s)
+		time.Sleep(time.Second + ms)
+		equal(t, "Acquire of who leaves has ended", closed(leaver.done), false)
+		start := time.Now()
+		release(t, holder)
+		release(t, next.got(t))
+		equal(t, "the next has the lock after", next.at.Sub(start), 0)
+		<-leaver.done
+	})
+}
+
 // TestLateExtend: an Extend whose time is over before its request has left changes nothing, and is no failure of a
 // renewal. Nor does it wait for one that is under way for longer than that takes.
 func TestLateExtend(t *testing.T) {
