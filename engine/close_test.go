@@ -51,6 +51,7 @@ func TestClose(t *testing.T) {
 				"ForceRelease": func() error { return s.ForceRelease(bg, strategy.Info{Name: name, Held: true, Token: lease.Token()}) },
 				"Check":        func() error { return s.Check(bg) },
 				"KeepAlive":    func() error { return lease.KeepAlive(0) },
+				"Acquire":      func() error { _, err := s.NewLock("free").Acquire(bg); return err },
 			} {
 				is(t, what, call(), strategy.ErrClosed)
 			}

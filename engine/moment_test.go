@@ -180,6 +180,32 @@ func TestMoments(t *testing.T) {
 			release(t, second.got(t))
 			equal(t, "the second got the lock after", second.at.Sub(start), 0)
 		},
+		"a subscription of a head that has the lock by then is ended": func(t *testing.T) {
+			p := newShares(1)
+			s := open(t, p, strategy.Options{})
+			one := takeShare(t, s, 1)
+			p.then(only(lockstest.OpWatch, slow(0, 10*ms)))
+			ws := waitShares(s, 1, 1)
+			release(t, one)
+			release(t, ws[0].got(t))
+			release(t, ws[1].got(t))
+			time.Sleep(10 * ms)
+			leftovers(t, p.server)
+		},
+		"a subscription is ended when the next head waits in another way": func(t *testing.T) {
+			m, _, s, holder := holding(t, strategy.Options{})
+			notified, err := s.With(func(o *strategy.Options) { o.Wait = strategy.WaitNotification })
+			is(t, "With", err)
+			ctx, cancel := context.WithCancel(bg)
+			wait(ctx, s)
+			next := wait(bg, notified)
+			cancel()
+			synctest.Wait()
+			left, _ := m.Leftovers(bg, key)
+			equal(t, "at the server", fmt.Sprint(left), "[key "+key+" 1 watches of "+key+"]")
+			release(t, holder)
+			release(t, next.got(t))
+		},
 		"a permit that comes when the wait is over is no failure of the servers": func(t *testing.T) {
 			var m lockstest.Memory
 			m.Intercept(slow(op/2, 0))

@@ -63,7 +63,9 @@ func TestForgottenLockIsFoundSoon(t *testing.T) {
 		time.Sleep(time.Minute)
 		equal(t, "renewals later", renewals(), before)
 
+		w := await(bg, s.NewLock("kept"))
 		release(t, kept)
+		release(t, w.got(t))
 		time.Sleep(2 * time.Second)
 		probes := r.probes.Load()
 		time.Sleep(time.Minute)

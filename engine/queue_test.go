@@ -131,14 +131,18 @@ func TestClockOfAnotherServer(t *testing.T) {
 	bubblesOf(t, []time.Duration{time.Minute, 100 * ms}, func(t *testing.T, further time.Duration) { // 100 ms: less than a message's time
 		p, by := ahead(200 * ms)
 		s := enact(t, p, strategy.Options{RetryOnError: true}, 1)
-		by.Store(int64(further))       // a fail-over
 		asked, until := 0, time.Time{} // so long no second question gets an answer, but word comes through
-		s.then(only(lockstest.OpAcquire, func(_ context.Context, _ lockstest.Request, serve func() error) error {
-			if asked++; asked > 1 && (until.IsZero() || time.Now().Before(until)) {
-				return lockstest.Unsent()
+		s.then(func(_ context.Context, q lockstest.Request, serve func() error) error {
+			switch q.Op {
+			case lockstest.OpWatch:
+				by.Store(int64(further)) // a fail-over
+			case lockstest.OpAcquire:
+				if asked++; asked > 1 && (until.IsZero() || time.Now().Before(until)) {
+					return lockstest.Unsent()
+				}
 			}
 			return serve()
-		}))
+		})
 		s.BreakWatches()
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -71,6 +71,8 @@ func TestPassKeepsThePlace(t *testing.T) {
 		p.keeps(t, "while one waits", 1, 1)
 		entry, before := p.queued()[0], len(p.of("acquire"))
 		p.then(only(lockstest.OpPass, func(_ context.Context, q lockstest.Request, serve func() error) error {
+			p.server.Tell(key, driver.Notification{Holder: "another"}) // the head looks, and sleeps until the release is over
+			time.Sleep(ms)
 			return row.pass(p, q.Claims[0], serve)
 		}))
 		if err := one.Release(bg); row.is == nil {
