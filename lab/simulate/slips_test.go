@@ -86,6 +86,14 @@ var slips = []slip{
 		"	case l.unconfirmed:\n		return time.Now().Add(shortHold)\n", "",
 	},
 	{
+		"the offset of a pass is taken from its answer", "Deadline", "fairqueue", "engine/handover.go",
+		"e.placed(start, g.ServerTime)", "e.placed(time.Now(), g.ServerTime)",
+	},
+	{
+		"a grant of its own hands on fences that nobody reserved", "FenceOrder", "fairqueue", "fairqueue/acquire.lua",
+		"if redis.call('PEXPIRE', lock, ttl) == 1 then return fence end", "if redis.call('PEXPIRE', lock, ttl) == 1 then return {fence, reserve} end",
+	},
+	{
 		"a renewal counts from its answer", "Deadline", "luascript", "engine/renewal.go",
 		"l.deadline = deadlineOf(l.take(g, start))", "l.deadline = deadlineOf(l.take(g, time.Now()))",
 	},
