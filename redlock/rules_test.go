@@ -47,7 +47,10 @@ func (n *says) Do(_ context.Context, _ time.Time, _, section string, _ ...any) (
 	}
 	return n.info(section)
 }
-func (n *says) Eval(_ context.Context, _ time.Time, s *driver.Script, _ []string, args ...any) (any, error) {
+func (n *says) Eval(ctx context.Context, _ time.Time, s *driver.Script, _ []string, args ...any) (any, error) {
+	if ctx.Err() != nil {
+		return nil, failed(strategy.ErrUnsent)
+	}
 	return n.eval(n.i, s.Name(), args)
 }
 
@@ -1145,7 +1148,7 @@ func TestAdvice(t *testing.T) {
 }
 
 // TestGiveBack: a failed attempt publishes its end if somebody may have seen it hold the lock, and gives back
-// all that it may have, and nothing else.
+// all that it may have, and nothing else. It does so although its ctx is over.
 func TestGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -1166,7 +1169,9 @@ func TestGiveBack(t *testing.T) {
 			for i := range c.granted {
 				votes.granted(i, time.Minute)
 			}
-			g, err := p.giveBack(t.Context(), aClaim(), votes, failed(strategy.ErrLost))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			g, err := p.giveBack(ctx, aClaim(), votes, failed(strategy.ErrLost))
 			if err == nil || g.Partial || g.State != any(votes) || len(votes.holding()) != 0 {
 				t.Errorf("giveBack() of %d votes = %+v, %v, and %d are left, want none", c.granted, g, err, len(votes.holding()))
 			}
