@@ -399,9 +399,16 @@ func lacking(t *testing.T, v Variant, u user, p Part) {
 	if slices.Contains([]string{"+unwatch", "+discard", "+client|kill", "+ping", "+watch", "+multi", "+pexpire", "+exec"}, p.Rule) {
 		return // asked for only where something has gone wrong
 	}
-	if p.Wait == strategy.WaitBest && len(u.denied(t)) == 0 { // of the others Check has said that they are needed
-		t.Errorf("nothing was refused: %s is not needed at all", p.Rule)
+	if p.Wait != strategy.WaitBest {
+		return // Check has said that it is needed
 	}
+	for range 10 {
+		if len(u.denied(t)) > 0 {
+			return
+		}
+		u.keeps(t, v, "WokenByRelease") // again: on a slow machine a release may find nobody in the queue yet
+	}
+	t.Errorf("nothing was refused: %s is not needed at all", p.Rule)
 }
 
 // inspects looks at a lock that is held.
