@@ -1347,3 +1347,11 @@ func TestEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingLeft: an extension that finds no token anywhere leaves nothing to undo.
+func TestNothingLeft(t *testing.T) {
+	p := saying(1, func(int, string, []any) (any, error) { return nil, nil })
+	if g, err := p.Extend(t.Context(), aClaim()); !errors.Is(err, strategy.ErrLost) || g.Partial {
+		t.Errorf("Extend() = %+v, %v, want a loss, and nothing left", g, err)
+	}
+}

@@ -927,3 +927,23 @@ func TestSpare(t *testing.T) {
 		}
 	})
 }
+
+// TestLongOutage: a server that has been down for longer than the TTL has nothing to release, however often the lock was
+// extended meanwhile.
+func TestLongOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fakes, nodes := newFakes(3)
+		p := redlock.On(nodes)
+		c := granted(t, p, "a")
+		fakes[0].down = true
+		for range 5 {
+			time.Sleep(c.TTL / 3)
+			_, err := p.Extend(t.Context(), soon(c))
+			is(t, "Extend()", err)
+			synctest.Wait()
+		}
+		if out, err := p.Release(t.Context(), soon(c)); err != nil || out.Partial {
+			t.Errorf("Release() = %+v, %v, want that nothing is left", out, err)
+		}
+	})
+}
