@@ -5,6 +5,7 @@ package clienttest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -301,7 +302,7 @@ func (m Move) TryAgains() (n int) {
 // command has met with the move, and the next is at the new master, where scripts count it.
 func SubscriptionFollows(t *testing.T, n driver.Node) {
 	cl := Cluster(t)
-	channel := "{" + t.Name() + "}"
+	channel := "{" + t.Name() + rand.Text() + "}" // an earlier run's messages may still be on their way among the masters
 	h, stop := nodetest.Subscribe(t, n, channel)
 	if nodetest.Publish(t, n, channel, "here") != 1 || nodetest.Receive(t, "a message", h.Msgs) != "here" {
 		t.Error("not heard")
