@@ -50,7 +50,7 @@ func judge(c Config, ops []history.Op, timely bool) *Report {
 			rules.Overtakers, rules.Equal = overtakers*max(c.Permits, 1), func(op history.Op) bool { return op.TTL == c.TTL }
 		}
 	}
-	if c.Variant.Package == "redlock" {
+	if c.Variant.Package == "redlock" && c.Variant.Servers > 1 {
 		rules.Hinders = hinders
 	}
 	found := history.Judge(ops, rules)
