@@ -246,19 +246,39 @@ func (p *protocol) awaitTurn(ctx context.Context, ln *listening, c driver.Claim,
 	}
 }
 
-// awaitEnd returns nil when the key has been deleted after this revision.
+// awaitEnd returns nil when the key has been deleted after this revision. etcd tells of the past up to 100 ms late, so the watch begins
+// with what comes, and then a read says whether the key has been deleted before.
 func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
-	ctx, cancel := context.WithCancel(p.watching(ctx))
+	watching, cancel := context.WithCancel(p.watching(ctx))
 	defer cancel()
-	for resp := range p.client.Watch(ctx, key, clientv3.WithRev(rev+1), clientv3.WithFilterPut()) {
+	for resp := range p.client.Watch(watching, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) {
 		switch err := resp.Err(); {
-		case err != nil: // compacted, no leader
+		case err != nil: // no leader
 			return err
 		case len(resp.Events) > 0:
 			return nil
+		case resp.Created:
+			if over, err := p.isOver(ctx, key, rev); over || err != nil {
+				return err
+			}
 		}
 	}
 	return errors.New("the watch has ended")
+}
+
+// isOver reports whether the key has been deleted after this revision.
+func (p *protocol) isOver(ctx context.Context, key string, rev int64) (over bool, err error) {
+	d, end, err := p.begin(ctx, time.Now().Add(mostPlaceTTL/3))
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	resp, err := d.read([]clientv3.Op{clientv3.OpGet(key, clientv3.WithKeysOnly())})
+	if err != nil {
+		return false, err
+	}
+	now := kvs(resp, 0)
+	return len(now) == 0 || now[0].CreateRevision > rev, nil
 }
 
 // watching is a context for a watch, which ends when its member has no leader. All watches share a stream to one member, until a renewal
