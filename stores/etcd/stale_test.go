@@ -4,6 +4,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -244,5 +245,30 @@ func TestHeldAtOnce(t *testing.T) {
 	wantHeld(t, "Acquire()", err, "holder")
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("Acquire() took %v, want no wait for the renewal", took)
+	}
+}
+
+// TestAwaitEnd: a key that was deleted before the watch began has ended, also if it is there again.
+func TestAwaitEnd(t *testing.T) {
+	t.Parallel()
+	c := clientOf(t, endpoints(t))
+	p := On(c).(*protocol)
+	for _, again := range []bool{false, true} {
+		key := fmt.Sprint(keyOf(t), again)
+		put, err := c.Put(t.Context(), key, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if _, err := c.Put(t.Context(), key, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- p.awaitEnd(t.Context(), key, put.Header.Revision) }()
+		wait(t, "the end", ended)
 	}
 }

@@ -253,7 +253,7 @@ func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
 	defer cancel()
 	for resp := range p.client.Watch(watching, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) {
 		switch err := resp.Err(); {
-		case err != nil: // no leader
+		case err != nil: // compacted, no leader
 			return err
 		case len(resp.Events) > 0:
 			return nil
@@ -266,7 +266,8 @@ func (p *protocol) awaitEnd(ctx context.Context, key string, rev int64) error {
 	return errors.New("the watch has ended")
 }
 
-// isOver reports whether the key has been deleted after this revision.
+// isOver reports whether the key has been deleted after this revision. It may be there again: a place that was lost and taken again is
+// behind all others.
 func (p *protocol) isOver(ctx context.Context, key string, rev int64) (over bool, err error) {
 	d, end, err := p.begin(ctx, time.Now().Add(mostPlaceTTL/3))
 	if err != nil {
