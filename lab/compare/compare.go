@@ -7,11 +7,11 @@
 // Guarantees are trials of the suite, held in this run. A trial for which the machine was too slow is
 // held again, alone. The connections count the requests and their round trips.
 // A strategy on several servers takes the first of them, and all counts are of
-// them together. Of a lock in another store nobody
-// counts requests, and the trials that need a hook into them are left to its own tests. For timings the strategies take turns, so that a machine that is slower
-// for a while is slower for all; the time that one caller needs is taken call by call next to a
-// PING, and divided by it. A second series of PINGs, divided by the first, shows the noise. A
-// rate is the median of several rounds.
+// them together. Of a lock in another store nobody counts requests, and trials that need a
+// hook into them are left to its own tests. For timings the strategies take turns, so that a
+// machine that is slower for a while is slower for all; the time that one caller needs is taken
+// call by call next to a PING, and divided by it. A second series of PINGs, divided by the
+// first, shows the noise. A rate is the median of several rounds.
 package compare
 
 import (

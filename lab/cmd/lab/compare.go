@@ -158,14 +158,11 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, farm.Close()) }()
-	there, closeStores, err := stores.FromEnv(ctx)
-	if err != nil {
+	var closeStores func()
+	if c.stores, closeStores, err = stores.FromEnv(ctx, c.strategies); err != nil {
 		return err
 	}
 	defer closeStores()
-	if err := c.chooseStores(there); err != nil {
-		return err
-	}
 	nodes, err := farm.AtMost(ctx, max(subjects.Most(c.variants), 1))
 	if err != nil {
 		return c.gaveUp(ctx, err)
@@ -188,21 +185,6 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	}
 	if all := surprises(report); len(all) > 0 {
 		return fmt.Errorf("%d of the trials and measurements ended as they should not, see above: %s", len(all), strings.Join(all, "; "))
-	}
-	return nil
-}
-
-// chooseStores takes the stores that were asked for, all if no strategy was.
-func (c *comparison) chooseStores(there []compare.Store) error {
-	for _, s := range there {
-		if len(c.strategies) == 0 || slices.Contains(c.strategies, s.Name) {
-			c.stores = append(c.stores, s)
-		}
-	}
-	for _, s := range stores.Children() {
-		if slices.Contains(c.strategies, s.Name) && !slices.ContainsFunc(there, func(t compare.Store) bool { return t.Name == s.Name }) {
-			return fmt.Errorf("--strategy %s takes a server: %s or %s names it", s.Name, stores.PostgresVar, stores.EtcdVar)
-		}
 	}
 	return nil
 }

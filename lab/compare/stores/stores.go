@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,24 +15,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/lockstrategies/locks/conformance"
+	"github.com/lockstrategies/locks/internal/testkit/storetest"
 	"github.com/lockstrategies/locks/lab/compare"
 	"github.com/lockstrategies/locks/stores/etcd"
 	"github.com/lockstrategies/locks/stores/postgres"
 	"github.com/lockstrategies/locks/strategy"
 )
 
-// The variables that name the servers, as for the stores' own tests.
-const (
-	PostgresVar = "POSTGRES_URL"
-	EtcdVar     = "ETCD_ENDPOINTS"
-)
-
 // patience bounds what is asked of a server besides the locks.
 const patience = 10 * time.Second
 
-// FromEnv are the stores whose servers the environment names, and they answer. Close them.
+// FromEnv are the stores of these names, or for none all whose servers the environment names. They answer. Close them.
 // In PostgreSQL it makes the locks' tables, if they are not there.
-func FromEnv(ctx context.Context) (all []compare.Store, closeAll func(), err error) {
+func FromEnv(ctx context.Context, names []string) (all []compare.Store, closeAll func(), err error) {
 	var ends []func()
 	closeAll = func() {
 		for _, end := range ends {
@@ -41,8 +37,12 @@ func FromEnv(ctx context.Context) (all []compare.Store, closeAll func(), err err
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, of := range known {
-		addr := os.Getenv(of.variable)
-		if addr == "" {
+		addr, asked := os.Getenv(of.variable), slices.Contains(names, of.name)
+		switch {
+		case asked && addr == "":
+			closeAll()
+			return nil, nil, fmt.Errorf("%s takes a server: %s names it", of.name, of.variable)
+		case addr == "", len(names) > 0 && !asked:
 			continue
 		}
 		s, end, err := of.connect(addr)
@@ -85,8 +85,8 @@ var known = []struct {
 	name, summary, variable string
 	connect                 func(addr string) (store, func(), error)
 }{
-	{"postgres", "a row of a table, with a queue, by functions of the database", PostgresVar, onPostgres},
-	{"etcd", "a key with a lease, and a queue in the order of revisions", EtcdVar, onEtcd},
+	{"postgres", "a row of a table, with a queue, by functions of the database", storetest.PostgresEnv, onPostgres},
+	{"etcd", "a key with a lease, and a queue in the order of revisions", storetest.EtcdEnv, onEtcd},
 }
 
 func onPostgres(url string) (s store, end func(), err error) {
