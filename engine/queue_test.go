@@ -525,7 +525,7 @@ func TestPass(t *testing.T) {
 			last = nil
 		}
 		if tt.behind == ttl {
-			last, owner = wait(as("heir"), s), "heir"
+			last, owner = wait(as("next"), s), "next"
 		} else if tt.behind > 0 {
 			with, err := s.With(func(o *strategy.Options) { o.TTL = tt.behind })
 			is(t, "With", err)

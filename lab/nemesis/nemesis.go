@@ -44,7 +44,8 @@ type Config struct {
 	ReadWrite bool
 
 	// Overstay is the chance, 1 in so many, that a holder stays until it has lost the
-	// lock: nothing else uses a lease to its end. As few, 1 in 200 at most, keep it alive for a TTL. Default 120; it costs throughput.
+	// lock: nothing else uses a lease to its end. The chance that it keeps the lock alive for a TTL is the same, but 1 in 200 at most.
+	// Default 120; it costs throughput.
 	Overstay int
 
 	// Workers is how many there are in each process, default 3; and Try the chance, 1 in so many, that one asks
